@@ -10,6 +10,7 @@ AgentMQTTError
 ├── LinkError                      the connection to the broker
 │   ├── Unreachable                retryable: nobody answers there
 │   ├── LinkLost                   retryable: the connection ended
+│   ├── Congested                  retryable: too much waits to be sent
 │   ├── Refused                    the broker does not let this client in
 │   └── TakenOver                  another process uses this client's identity
 ├── StoreError                     a file on this machine
@@ -79,8 +80,21 @@ class LinkLost(LinkError):
     retryable = True
 
 
+class Congested(LinkError):
+    """More waits to be sent than the link may hold; the message was not taken."""
+
+    retryable = True
+
+
 class Refused(LinkError):
-    """The broker does not let this client in, or not on this topic."""
+    """The broker does not let this client in, or not on this topic.
+
+    `filters` are the subscriptions that were not granted, where it is about subscriptions.
+    """
+
+    def __init__(self, message: str, *, filters: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.filters = filters
 
 
 class TakenOver(LinkError):
