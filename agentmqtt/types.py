@@ -116,8 +116,9 @@ class OwnerState(enum.StrEnum):
 
 
 class CommandState(enum.StrEnum):
-    """Life of a command (§7). The last six are final."""
+    """Life of a command (§7). The last five are final; `queued` says that the journal has no room yet."""
 
+    QUEUED = "queued"
     ACCEPTED = "accepted"
     APPLIED = "applied"
     REJECTED = "rejected"

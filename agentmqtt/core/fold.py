@@ -1,0 +1,90 @@
+"""The state of a run as the fold of its log (PROTOCOL §8.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from agentmqtt.core.states import ANSWER, ASK, END, OUTCOMES, RELEASE, STATE
+from agentmqtt.types import Entry, Position, RunState, Value
+
+KEPT_STATES = 16
+
+
+class Fold:
+    """What the log says about its run. `cut` takes back what was withdrawn.
+
+    Only the last `KEPT_STATES` named states are remembered: a cut behind all of them leaves none.
+    """
+
+    def __init__(self) -> None:
+        self.states: list[tuple[Position, Value]] = []
+        self.asks: dict[str, Position] = {}
+        self.outcome = ""
+        self.result: Value = None
+        self.released = False
+
+    @property
+    def ended(self) -> bool:
+        return bool(self.outcome)
+
+    @property
+    def detail(self) -> Value:
+        return self.states[-1][1] if self.states else None
+
+    @property
+    def state(self) -> RunState:
+        """State of a run that has an owner, or had one."""
+        if self.outcome:
+            return OUTCOMES[self.outcome]
+        return RunState.WAITING if self.asks else RunState.RUNNING
+
+    def add(self, at: Position, entry: Entry) -> None:
+        """Take in the next event of the log."""
+        match entry.type:
+            case "am.state":
+                self.states = [*self.states[1 - KEPT_STATES :], (at, entry.data)]
+            case "am.ask":
+                self.asks[_field(entry.data, "id")] = at
+            case "am.answer":
+                self.asks.pop(_field(entry.data, "id"), None)
+            case "am.release":
+                self.released = True
+                self.result = entry.data
+            case "am.end":
+                self._end(entry.data)
+            case _:
+                pass
+
+    def _end(self, data: Value) -> None:
+        outcome = _field(data, "outcome")
+        self.outcome = outcome if outcome in OUTCOMES else "done"
+        self.result = data.get("result") if isinstance(data, Mapping) else None
+        self.asks.clear()
+
+    def cut(self, to: Position) -> None:
+        """Forget what was said after `to`; a new owner begins."""
+        self.states = [kept for kept in self.states if kept[0] <= to]
+        self.asks = {key: at for key, at in self.asks.items() if at <= to}
+        self.outcome, self.result, self.released = "", None, False
+
+    def snapshot(self) -> Value:
+        states = [[*at, data] for at, data in self.states]
+        asks = [[key, *at] for key, at in self.asks.items()]
+        return [states, asks, self.outcome, self.result, self.released]
+
+    @classmethod
+    def restore(cls, value: Value) -> Fold:
+        fold = cls()
+        states, asks, fold.outcome, fold.result, fold.released = value
+        fold.states = [(Position(epoch, n), data) for epoch, n, data in states]
+        fold.asks = {key: Position(epoch, n) for key, epoch, n in asks}
+        return fold
+
+
+def _field(data: Value, name: str) -> str:
+    value = data.get(name) if isinstance(data, Mapping) else None
+    return value if isinstance(value, str) else ""
+
+
+FOLDED = frozenset({STATE, ASK, ANSWER, RELEASE, END})
+"""Event types that change the fold."""

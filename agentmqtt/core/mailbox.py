@@ -1,0 +1,152 @@
+"""The journal's command table of one channel: every command ends once (PROTOCOL §7)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Final
+
+from agentmqtt.core.effects import DropCommand, Effect, SaveCommand, Tell
+from agentmqtt.core.states import AT_DEADLINE, AT_END, FINAL, RECEIPTS, Pending
+from agentmqtt.frames import Command, Handed, Outcome
+from agentmqtt.types import CommandState, Value
+
+DAY: Final = 24 * 3600 * 1000
+SLACK: Final = 3600 * 1000
+"""Milliseconds that an outcome is remembered after its deadline."""
+PATIENCE: Final = 60 * 1000
+"""Milliseconds after its deadline until a command that a dead owner holds is `unknown`."""
+HAND_WINDOW: Final = 64
+"""Commands that an owner holds without a receipt."""
+
+
+@dataclasses.dataclass(slots=True)
+class Row:
+    """One command. `state` is pending, handed, or its outcome."""
+
+    seq: int
+    id: str
+    kind: str
+    data: Value
+    sender: str
+    deadline: int
+    state: str = Pending.PENDING
+    again: bool = False
+    reason: Value = None
+
+    def pack(self) -> Value:
+        return [self.id, self.kind, self.data, self.sender, self.deadline, str(self.state), self.again, self.reason]
+
+    @classmethod
+    def unpack(cls, seq: int, value: Value) -> Row:
+        return cls(seq, *value)
+
+
+class Mailbox:
+    """Commands of one channel by ID, in the order in which they were accepted."""
+
+    def __init__(self, workflow: str, *, pending_limit: int = 1000) -> None:
+        self.workflow = workflow
+        self.rows: dict[str, Row] = {}
+        self.next_seq = 1
+        self._pending_limit = pending_limit
+
+    def load(self, row: Row) -> None:
+        """Take back a row that was saved."""
+        self.rows[row.id] = row
+        self.next_seq = max(self.next_seq, row.seq + 1)
+
+    def row(self, seq: int) -> Row:
+        return next(row for row in self.rows.values() if row.seq == seq)
+
+    @property
+    def open(self) -> list[Row]:
+        """Rows without an outcome."""
+        return [row for row in self.rows.values() if row.state not in FINAL]
+
+    def accept(self, command: Command, sender: str, now: int, *, ended: bool) -> list[Effect]:
+        """A command arrived, perhaps not for the first time."""
+        if (row := self.rows.get(command.id)) is not None:
+            return [self._tell(row, now, to=sender)]
+        deadline = min(command.deadline or now + DAY, now + 30 * DAY)
+        if now > deadline:
+            return [Tell(sender, Outcome(self.workflow, command.id, CommandState.EXPIRED, None, now))]
+        if len(self.open) >= self._pending_limit:
+            return [Tell(sender, Outcome(self.workflow, command.id, CommandState.QUEUED, "full", now))]
+        row = Row(self.next_seq, command.id, command.kind, command.data, sender, deadline)
+        self.next_seq += 1
+        self.rows[row.id] = row
+        if ended:
+            return self._settle(row, CommandState.TOO_LATE, None, now)
+        return [SaveCommand(row.seq), self._tell(row, now)]
+
+    def hand(self, inc: bytes, epoch: int, client: str) -> list[Effect]:
+        """Hand what waits to the owner that is online."""
+        handed = sum(row.state == Pending.HANDED for row in self.rows.values())
+        effects: list[Effect] = []
+        for row in self.open:
+            if row.state == Pending.PENDING and handed < HAND_WINDOW:
+                row.state = Pending.HANDED
+                handed += 1
+                effects += [SaveCommand(row.seq), self._handed(row, inc, epoch, client)]
+        return effects
+
+    def hand_again(self, inc: bytes, epoch: int, client: str) -> list[Effect]:
+        """Repeat what the owner holds without a receipt: it may not have heard (§7.2)."""
+        return [self._handed(row, inc, epoch, client) for row in self.open if row.state == Pending.HANDED]
+
+    def take_back(self) -> list[Effect]:
+        """A new epoch: what the old owner held waits again, flagged (§7.2)."""
+        return list(self._take_back())
+
+    def _take_back(self) -> Iterator[Effect]:
+        for row in self.open:
+            if row.state == Pending.HANDED:
+                row.state, row.again = Pending.PENDING, True
+                yield SaveCommand(row.seq)
+
+    def receipt(self, data: Value, now: int) -> list[Effect]:
+        """The owner's word was stored. The first outcome stays (§7.3)."""
+        id_, outcome = data.get("id"), data.get("outcome")
+        row = self.rows.get(id_)
+        if row is None or row.state in FINAL or outcome not in RECEIPTS:
+            return []
+        return self._settle(row, CommandState(outcome), data.get("reason"), now)
+
+    def end(self, now: int) -> list[Effect]:
+        """The run ended: nothing that waits can happen any more (§7.4)."""
+        return [
+            effect
+            for row in self.open
+            for effect in self._settle(row, AT_END[Pending(row.state), row.again], None, now)
+        ]
+
+    def tick(self, now: int, *, live: bool) -> list[Effect]:
+        """Deadlines pass; outcomes are forgotten when nobody can ask any more."""
+        effects: list[Effect] = []
+        for row in list(self.rows.values()):
+            if row.state in FINAL:
+                if now > row.deadline + SLACK:
+                    del self.rows[row.id]
+                    effects.append(DropCommand(row.seq))
+            elif self._overdue(row, now, live):
+                effects += self._settle(row, AT_DEADLINE[Pending(row.state), row.again], None, now)
+        return effects
+
+    @staticmethod
+    def _overdue(row: Row, now: int, live: bool) -> bool:
+        if row.state == Pending.PENDING:
+            return now > row.deadline
+        return not live and now > row.deadline + PATIENCE
+
+    def _settle(self, row: Row, state: CommandState, reason: Value, now: int) -> list[Effect]:
+        row.state, row.reason, row.data = state, reason, None
+        return [SaveCommand(row.seq), self._tell(row, now)]
+
+    def _tell(self, row: Row, now: int, *, to: str = "") -> Tell:
+        state = CommandState(row.state) if row.state in FINAL else CommandState.ACCEPTED
+        return Tell(to or row.sender, Outcome(self.workflow, row.id, state, row.reason, now))
+
+    def _handed(self, row: Row, inc: bytes, epoch: int, client: str) -> Tell:
+        message = Handed(self.workflow, inc, epoch, row.id, row.kind, row.data, row.sender, row.deadline, row.again)
+        return Tell(client, message)

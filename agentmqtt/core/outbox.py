@@ -1,0 +1,151 @@
+"""What an owner emitted and the journal has not receipted: rows on disk and their numbers (PROTOCOL §5.3).
+
+A row is one atomic group of events. It has numbers only inside a granted epoch: rows emitted before
+this process's grant are unnumbered, and only numbered rows may be dropped because the journal says
+that it has them (§5.3, rule 4).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from agentmqtt.core.states import END, RECEIPT, RELEASE
+from agentmqtt.types import NO_INC, ORIGIN, Entry, Position, Value
+
+ATTEMPT = "attempt"
+"""An intent to withdraw back to where the current attempt began."""
+
+Intent = Position | str | None
+
+
+@dataclasses.dataclass(slots=True)
+class Row:
+    """One atomic group. `first` is the number of its first event, 0 while it has none; `size` is in bytes."""
+
+    seq: int
+    time: int
+    entries: tuple[Entry, ...]
+    size: int
+    first: int = 0
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.entries) - 1
+
+    @property
+    def is_receipt(self) -> bool:
+        return all(entry.type == RECEIPT for entry in self.entries)
+
+    @property
+    def seals(self) -> bool:
+        return any(entry.type in (END, RELEASE) for entry in self.entries)
+
+
+@dataclasses.dataclass(slots=True)
+class Header:
+    """What an owner's disk knows about one name, beside the rows (§5.3).
+
+    `base` is the number of the last event that left the outbox in this epoch; rows up to
+    `numbered` (a `seq`) have numbers in it, and so have those appended while it was owned.
+    """
+
+    instance: bytes
+    inc: bytes = NO_INC
+    epoch: int = 0
+    parent: Position = ORIGIN
+    base: int = 0
+    numbered: int = 0
+    intent: Intent = None
+
+    def pack(self) -> Value:
+        intent = [*self.intent] if isinstance(self.intent, Position) else self.intent
+        return [1, self.instance, self.inc, self.epoch, [*self.parent], self.base, self.numbered, intent]
+
+    @classmethod
+    def unpack(cls, value: Value) -> Header:
+        _, instance, inc, epoch, parent, base, numbered, intent = value[:8]
+        goal = Position(*intent) if isinstance(intent, list) else intent
+        return cls(instance, inc, epoch, Position(*parent), base, numbered, goal)
+
+
+class Outbox:
+    """Rows in order, and the header. A row from disk has `first` > 0 if it was appended in the header's epoch."""
+
+    def __init__(self, header: Header, rows: Iterable[Row] = ()) -> None:
+        self.header = header
+        self.rows: deque[Row] = deque(rows)
+        self.next_seq = max([header.numbered, *(row.seq for row in self.rows)]) + 1
+        self.bytes = sum(row.size for row in self.rows)
+        self.events = sum(len(row.entries) for row in self.rows)
+        self._number(lambda row: row.seq <= header.numbered or row.first > 0)
+
+    @property
+    def sealed(self) -> bool:
+        """An end or release waits in it: nothing may be emitted after it (§4.5)."""
+        return bool(self.rows) and self.rows[-1].seals
+
+    @property
+    def top(self) -> int:
+        """Number of the newest event that has one in this epoch."""
+        return next((row.last for row in reversed(self.rows) if row.first), self.header.base)
+
+    def append(self, entries: tuple[Entry, ...], size: int, time: int, *, owned: bool) -> Row:
+        """Add a group. It gets numbers at once if the name is owned."""
+        row = Row(self.next_seq, time, entries, size, self.top + 1 if owned else 0)
+        self.next_seq += 1
+        if owned:
+            self.header.numbered = row.seq
+        self.rows.append(row)
+        self.bytes += size
+        self.events += len(entries)
+        return row
+
+    def drop_stored(self, n: int) -> list[Row]:
+        """Remove numbered rows whose events the journal has stored up to `n`."""
+        gone: list[Row] = []
+        while self.rows and self.rows[0].first and self.rows[0].last <= n:
+            gone.append(self._pop())
+        if gone:
+            self.header.base = gone[-1].last
+        return gone
+
+    def drop_withdrawn(self, upto: int) -> list[Row]:
+        """Remove rows up to the `seq` `upto` but for receipts: those are never withdrawn (§7.3)."""
+        gone = [row for row in self.rows if row.seq <= upto and not row.is_receipt]
+        self._keep([row for row in self.rows if row.seq > upto or row.is_receipt])
+        return gone
+
+    def drop_all(self) -> list[Row]:
+        gone = list(self.rows)
+        self._keep([])
+        return gone
+
+    def renumber(self, inc: bytes, epoch: int, parent: Position) -> None:
+        """A grant: everything that is left counts from 1 in the new epoch."""
+        numbered = self.rows[-1].seq if self.rows else self.next_seq - 1
+        self.header = Header(self.header.instance, inc, epoch, parent, 0, numbered, None)
+        self._number(lambda _: True)
+
+    def adopt(self) -> None:
+        """A withdraw was refused: what was emitted meanwhile belongs to the epoch that goes on."""
+        self.header.numbered = self.next_seq - 1
+        self._number(lambda _: True)
+
+    def _number(self, has: Callable[[Row], bool]) -> None:
+        n = self.header.base
+        for row in self.rows:
+            row.first = n + 1 if has(row) else 0
+            n += len(row.entries)
+
+    def _pop(self) -> Row:
+        row = self.rows.popleft()
+        self.bytes -= row.size
+        self.events -= len(row.entries)
+        return row
+
+    def _keep(self, rows: list[Row]) -> None:
+        self.rows = deque(rows)
+        self.bytes = sum(row.size for row in rows)
+        self.events = sum(len(row.entries) for row in rows)
