@@ -115,13 +115,17 @@ class Refusal:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fetch:
-    """Watcher → journal on `req/{client}`: what comes after `position`? (§6.3). `limit` in bytes."""
+    """Watcher → journal on `req/{client}`: what comes after `position`? (§6.3). `limit` in bytes.
+
+    `deflate`: the answer may be compressed.
+    """
 
     request: int
     workflow: str
     inc: bytes
     position: Position
     limit: int = 48 * 1024
+    deflate: bool = False
 
 
 class Item(NamedTuple):

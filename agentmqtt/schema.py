@@ -1,0 +1,354 @@
+"""Every map message as a table: which field stands under which key, and who reads it (PROTOCOL §4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import Any, Final, NamedTuple
+
+from agentmqtt import values as v
+from agentmqtt.errors import WireError
+from agentmqtt.frames import (
+    Alive,
+    Claim,
+    Command,
+    Describe,
+    Fetch,
+    Grant,
+    Handed,
+    Item,
+    JournalAlive,
+    Listing,
+    ListRuns,
+    Outcome,
+    Page,
+    PageKind,
+    Refusal,
+    Renew,
+    Row,
+    Status,
+    Why,
+)
+from agentmqtt.types import CommandState, OwnerState, RunState, Value
+
+VERSION: Final = 1
+_REQUIRED: Final = object()
+
+
+class Field(NamedTuple):
+    """One field of a map message. A field that equals its default is left out."""
+
+    name: str
+    key: str
+    read: Callable[[Any], Any]
+    default: Any = _REQUIRED
+    write: Callable[[Any], Any] | None = None
+
+
+class Map(NamedTuple):
+    """One kind of map message."""
+
+    kind: str
+    cls: Callable[..., Any]
+    fields: tuple[Field, ...]
+
+
+def write(shape: Map, message: Any) -> dict[str, Any]:
+    """A message as the map that goes on the wire.
+
+    Raises:
+        BadValue: if it carries a value that some client could not read.
+    """
+    raw: dict[str, Any] = {"v": VERSION, "kind": shape.kind}
+    for field in shape.fields:
+        part = getattr(message, field.name)
+        if field.default is _REQUIRED or part != field.default:
+            raw[field.key] = field.write(part) if field.write else part
+    return raw
+
+
+def read(shape: Map, raw: Mapping[str, Any]) -> Any:
+    """A map from the wire as a message. Keys that the shape does not know are skipped.
+
+    Raises:
+        WireError: naming the key that is missing or does not fit.
+    """
+    return shape.cls(**{field.name: _read_field(shape.kind, field, raw) for field in shape.fields})
+
+
+def _read_field(kind: str, field: Field, raw: Mapping[str, Any]) -> Any:
+    part = raw.get(field.key)
+    if part is None and field.default is not _REQUIRED:
+        return field.default
+    if field.key not in raw:
+        raise WireError(f"{kind}: {field.key} is missing")
+    try:
+        return field.read(part)
+    except v.Misfit as error:
+        raise WireError(f"{kind}: {field.key} {error}") from error
+
+
+def check_version(what: str, version: Any) -> None:
+    """Refuse a message of another version.
+
+    Raises:
+        WireError: naming both versions.
+    """
+    if version != VERSION:
+        raise WireError(f"{what}: version {v.show(version)} is not {VERSION}; update the older side")
+
+
+# --- parts of fields -----------------------------------------------------------------------------
+
+
+def _checked(value: Value) -> Value:
+    v.check_value(value)
+    return value
+
+
+def _items_to_groups(items: Sequence[Item]) -> list[list[Any]]:
+    """Runs of consecutive items of one type: `[epoch, first, type, [data, ...], times, spans?]` (§6.4)."""
+    groups: list[list[Item]] = []
+    follows: tuple[int, int, str] | None = None
+    for item in items:
+        if (item.epoch, item.first, item.type) == follows:
+            groups[-1].append(item)
+        else:
+            groups.append([item])
+        follows = (item.epoch, item.first + item.span, item.type)
+    return [_group(group) for group in groups]
+
+
+def _group(items: list[Item]) -> list[Any]:
+    head = items[0]
+    group = [head.epoch, head.first, head.type, [item.data for item in items], _times(items)]
+    spans = [item.span for item in items]
+    if any(span != 1 for span in spans):
+        group.append(spans)
+    return group
+
+
+def _times(items: list[Item]) -> int | list[int]:
+    """One time for all, or the first and then the differences."""
+    times = [item.time for item in items]
+    if len(set(times)) == 1:
+        return times[0]
+    return [times[0], *(after - before for before, after in pairwise(times))]
+
+
+def _groups_to_items(value: Any) -> tuple[Item, ...]:
+    items: list[Item] = []
+    for group in v.array(value):
+        if type(group) is not list or len(group) < 5:
+            raise v.Misfit(f"holds {v.show(group)}, not [epoch, first, type, [data, ...], times]")
+        items += _read_group(group)
+    return tuple(items)
+
+
+def _read_group(group: list[Any]) -> list[Item]:
+    epoch, first, kind = v.count(group[0]), v.count(group[1]), v.label(group[2])
+    datas = v.array(group[3])
+    times = _read_times(group[4], len(datas))
+    spans = _read_spans(group[5], len(datas)) if len(group) > 5 else [1] * len(datas)
+    firsts = accumulate(spans, initial=first)
+    return [
+        Item(epoch, at, span, time, kind, data if type(data) is str else v.any_value(data))
+        for at, span, time, data in zip(firsts, spans, times, datas, strict=False)
+    ]
+
+
+def _read_times(value: Any, length: int) -> list[int]:
+    if type(value) is not list:
+        return [v.count(value)] * length
+    if len(value) != length or not all(type(step) is int for step in value):
+        raise v.Misfit(f"holds {len(value)} times for {length} events")
+    return [v.count(time) for time in accumulate(value)]
+
+
+def _read_spans(value: Any, length: int) -> list[int]:
+    spans = [v.count(span) for span in v.array(value)]
+    if len(spans) != length or 0 in spans:
+        raise v.Misfit(f"holds {len(spans)} spans for {length} events, or one of 0")
+    return spans
+
+
+def _read_rows(value: Any) -> tuple[Row, ...]:
+    return tuple(_read_row(row) for row in v.array(value))
+
+
+def _read_row(row: Any) -> Row:
+    if type(row) is not list or len(row) < 6:
+        raise v.Misfit(f"holds {v.show(row)}, not [workflow, state, owner, epoch, tail, updated]")
+    workflow, state, owner, epoch, tail, updated = row[:6]
+    return Row(
+        v.workflow_id(workflow),
+        _run_state(state),
+        _owner_state(owner),
+        v.count(epoch),
+        v.position(tail),
+        v.count(updated),
+    )
+
+
+# --- the messages --------------------------------------------------------------------------------
+
+_run_state = v.one_of(RunState)
+_owner_state = v.one_of(OwnerState)
+
+_WF: Final = Field("workflow", "wf", v.workflow_id)
+_INC: Final = Field("inc", "inc", v.incarnation)
+_EPOCH: Final = Field("epoch", "epoch", v.count)
+_PARENT: Final = Field("parent", "par", v.position)
+_TAIL: Final = Field("tail", "tail", v.position)
+_TOKEN: Final = Field("request", "req", v.blob)
+_NUMBER: Final = Field("request", "req", v.count, 0)
+_BOOT: Final = Field("boot", "boot", v.blob)
+_CONN: Final = Field("conn", "conn", v.count)
+_ID: Final = Field("id", "id", v.label)
+_STORED: Final = Field("stored", "stored", v.count)
+_DEADLINE: Final = Field("deadline", "deadline", v.count, 0)
+
+
+def _flag(name: str, key: str) -> Field:
+    return Field(name, key, v.flag, default=False)
+
+
+def _value(name: str, key: str) -> Field:
+    return Field(name, key, v.any_value, default=None, write=_checked)
+
+
+CLAIM: Final = Map(
+    "claim",
+    Claim,
+    (
+        _TOKEN,
+        _WF,
+        Field("instance", "inst", v.blob),
+        _BOOT,
+        _CONN,
+        Field("mine", "mine", v.count),
+        Field("replaces", "repl", v.count),
+        _INC,
+        Field("cut", "cut", v.position, None),
+        _flag("attempt", "att"),
+        _flag("takeover", "take"),
+        _flag("reopen", "open"),
+    ),
+)
+FETCH: Final = Map(
+    "fetch",
+    Fetch,
+    (
+        _NUMBER,
+        _WF,
+        Field("inc", "inc", v.incarnation, b""),
+        Field("position", "pos", v.position),
+        Field("limit", "limit", v.count, 48 * 1024),
+        _flag("deflate", "z"),
+    ),
+)
+DESCRIBE: Final = Map("describe", Describe, (_NUMBER, _WF))
+RENEW: Final = Map("renew", Renew, (_BOOT, _CONN))
+LIST: Final = Map(
+    "list", ListRuns, (_NUMBER, Field("after", "after", v.text, ""), Field("limit", "limit", v.count, 100))
+)
+
+GRANT: Final = Map("grant", Grant, (_TOKEN, _WF, _INC, _EPOCH, _PARENT, _STORED, Field("attempt", "att", v.count)))
+REFUSAL: Final = Map(
+    "refusal",
+    Refusal,
+    (
+        _TOKEN,
+        _WF,
+        _INC,
+        _EPOCH,
+        Field("why", "why", v.one_of(Why)),
+        Field("live", "live", v.flag),
+        Field("known", "known", v.flag),
+        Field("outcome", "outcome", v.text, ""),
+        _value("result", "result"),
+    ),
+)
+PAGE: Final = Map(
+    "page",
+    Page,
+    (
+        _NUMBER,
+        _WF,
+        _INC,
+        _EPOCH,
+        _PARENT,
+        Field("kind", "how", v.one_of(PageKind)),
+        Field("asked", "asked", v.position),
+        Field("start", "start", v.position),
+        _TAIL,
+        Field("items", "items", _groups_to_items, write=_items_to_groups),
+    ),
+)
+HANDED: Final = Map(
+    "handed",
+    Handed,
+    (
+        _WF,
+        _INC,
+        _EPOCH,
+        _ID,
+        Field("kind", "cmd", v.label),
+        _value("data", "data"),
+        Field("sender", "from", v.label),
+        _DEADLINE,
+        _flag("again", "again"),
+    ),
+)
+OUTCOME: Final = Map(
+    "outcome",
+    Outcome,
+    (
+        _WF,
+        _ID,
+        Field("state", "state", v.one_of(CommandState)),
+        _value("reason", "reason"),
+        Field("now", "now", v.count),
+    ),
+)
+STATUS: Final = Map(
+    "status",
+    Status,
+    (
+        _WF,
+        _INC,
+        _EPOCH,
+        _PARENT,
+        _TAIL,
+        Field("state", "state", _run_state),
+        Field("owner", "owner", _owner_state),
+        Field("at", "at", v.count),
+        Field("updated", "upd", v.count),
+        Field("attempt", "att", v.count, 0),
+        _value("detail", "detail"),
+        _value("result", "result"),
+        _NUMBER,
+    ),
+)
+LISTING: Final = Map("listing", Listing, (_NUMBER, Field("rows", "rows", _read_rows), Field("more", "more", v.flag)))
+ALIVE: Final = Map("alive", Alive, (_BOOT, _CONN, Field("online", "online", v.flag)))
+JOURNAL: Final = Map(
+    "journal",
+    JournalAlive,
+    (
+        Field("online", "online", v.flag),
+        Field("version", "version", v.text),
+        _BOOT,
+        Field("lease", "lease", v.seconds),
+        Field("frame_limit", "frame", v.count),
+        Field("event_limit", "event", v.count),
+    ),
+)
+# A command's own kind stands where other messages have theirs: people type {"kind":"interrupt"}.
+COMMAND: Final = Map("command", Command, (_ID, _WF, Field("kind", "kind", v.label), _value("data", "data"), _DEADLINE))
+
+REQUESTS: Final = {shape.kind: shape for shape in (CLAIM, FETCH, DESCRIBE, RENEW, LIST)}
+RESPONSES: Final = {shape.kind: shape for shape in (GRANT, REFUSAL, PAGE, HANDED, OUTCOME, STATUS, LISTING)}
+BY_CLASS: Final[dict[Any, Map]] = {
+    shape.cls: shape for shape in (*REQUESTS.values(), *RESPONSES.values(), ALIVE, JOURNAL, COMMAND)
+}
