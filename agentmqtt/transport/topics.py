@@ -32,3 +32,11 @@ def matches(filter_: str, topic: str) -> bool:
 @lru_cache(1024)
 def _levels(filter_: str) -> list[str]:
     return filter_.split("/")
+
+
+def is_valid_filter(filter_: str) -> bool:
+    """Whether MQTT allows `filter_` in a SUBSCRIBE (4.7.1, 4.7.3)."""
+    inner = strip_share(filter_)
+    levels = inner.split("/")
+    alone = all(level in ("+", "#") or not is_pattern(level) for level in levels)
+    return bool(inner) and "\0" not in filter_ and len(filter_.encode()) < 65536 and alone and "#" not in levels[:-1]
