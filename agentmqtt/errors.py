@@ -13,6 +13,7 @@ AgentMQTTError
 │   ├── Congested                  retryable: too much waits to be sent
 │   ├── Refused                    the broker does not let this client in
 │   └── TakenOver                  another process uses this client's identity
+├── ListenError                    the bundled broker cannot listen where it should
 ├── StoreError                     a file on this machine
 │   ├── StoreFull                  retryable: no room on the disk
 │   ├── StoreInUse                 another living process has it
@@ -99,6 +100,10 @@ class Refused(LinkError):
 
 class TakenOver(LinkError):
     """Another process connected with this client's identity; this one has stopped."""
+
+
+class ListenError(AgentMQTTError):
+    """The bundled broker cannot listen at an address; the message names it, and who has the port if that shows."""
 
 
 class StoreError(AgentMQTTError):

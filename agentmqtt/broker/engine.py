@@ -1,0 +1,227 @@
+"""Routing: who gets what. Synchronous and without I/O; links do the sending, the keeper the remembering."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from agentmqtt.broker.keeper import InMemory, Keeper
+from agentmqtt.broker.limits import Limits
+from agentmqtt.broker.messages import Message, Outgoing
+from agentmqtt.broker.sessions import Bounds, Link, Origin, Session
+from agentmqtt.broker.topics import Subscriptions, TopicMap
+from agentmqtt.errors import LinkError
+
+log = logging.getLogger("agentmqtt.broker")
+
+_REFILL = 64
+
+
+class NotYours(LinkError):
+    """The client ID belongs to another user."""
+
+
+class TooManySessions(LinkError):
+    """There is no room for one more session."""
+
+
+class Engine:
+    """Every session, subscription and retained message of one broker.
+
+    `unqueued` are filters whose messages are not kept for sessions that are offline.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        unqueued: Sequence[str] = (),
+        keeper: Keeper | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.limits = limits
+        self.keeper: Keeper = keeper or InMemory()
+        self.sessions: dict[str, Session] = {}
+        self.counters: Counter[str] = Counter()
+        self._clock = clock
+        self._subscriptions: Subscriptions[Session] = Subscriptions()
+        self._retained: TopicMap[Message] = TopicMap()
+        self._retained_bytes = 0
+        self._unqueued: Subscriptions[str] = Subscriptions()
+        for pattern in unqueued:
+            self._unqueued.add(pattern, pattern, 0)
+
+    # -------------------------------------------------------------- sessions
+
+    def attach(
+        self, link: Link, client_id: str, user: object, *, clean: bool, bounds: Bounds | None = None
+    ) -> tuple[Session, bool]:
+        """Connect `link` to its session; the second value tells whether one was resumed [3.1.2.4].
+
+        Raises:
+            NotYours: another user has this client ID; nothing happened to it.
+            TooManySessions: the session would be new and there is no room.
+        """
+        old = self.sessions.get(client_id)
+        if old is not None and self._expired(old):
+            self.drop(old)
+        elif old is not None and old.user != user:
+            raise NotYours(f"client ID {client_id!r} belongs to another user")
+        elif old is not None and old.link is not None:
+            old.link.taken_over()
+        session = self.sessions.get(client_id)
+        if session is not None and (clean or session.clean):
+            self.drop(session)
+            session = None
+        present = session is not None
+        if session is None:
+            session = self._open(client_id, user, clean=clean, bounds=bounds)
+        session.link, session.offline_since = link, None
+        if not clean:
+            self.keeper.opened(session)
+        return session, present
+
+    def _open(self, client_id: str, user: object, *, clean: bool, bounds: Bounds | None) -> Session:
+        if len(self.sessions) >= self.limits.sessions:
+            self.sweep()
+        if len(self.sessions) >= self.limits.sessions:
+            raise TooManySessions(f"no room for {client_id!r}: there are {len(self.sessions)} sessions")
+        session = Session(client_id, user, clean=clean, bounds=bounds or self.limits)
+        self.sessions[client_id] = session
+        return session
+
+    def detach(self, session: Session, link: Link) -> None:
+        """The connection of `link` ended. Another link's session is not touched."""
+        if session.link is not link:
+            return
+        session.link, session.offline_since = None, self._clock()
+        if session.clean:
+            self.drop(session)
+            return
+        session.suspend()
+        self.keeper.closed(session)
+
+    def drop(self, session: Session) -> None:
+        """Forget a session and everything it had."""
+        if self.sessions.get(session.client_id) is session:
+            del self.sessions[session.client_id]
+        for pattern in session.subscriptions:
+            self._subscriptions.remove(pattern, session)
+        session.subscriptions.clear()
+        if not session.clean:
+            self.keeper.dropped(session)
+
+    def sweep(self) -> None:
+        """Drop the sessions whose time is over."""
+        for session in [session for session in self.sessions.values() if self._expired(session)]:
+            self.drop(session)
+
+    def _expired(self, session: Session) -> bool:
+        since = session.offline_since
+        return since is not None and self._clock() - since > self.limits.session_expiry
+
+    # -------------------------------------------------------------- subscriptions
+
+    def subscribe(self, session: Session, pattern: str, qos: int) -> bool:
+        """Whether `pattern`, which is valid, was granted. Its retained messages follow [3.8.4-3]."""
+        new = pattern not in session.subscriptions
+        if new and len(session.subscriptions) >= self.limits.subscriptions:
+            return False
+        if pattern.startswith("$share/") or pattern.count("/") >= self.limits.max_levels:
+            return False
+        session.subscriptions[pattern] = qos
+        self._subscriptions.add(pattern, session, qos)
+        if not session.clean:
+            self.keeper.subscribed(session, pattern, qos)
+        session.backlog.update(dict.fromkeys(self._retained.match(pattern), qos))
+        return True
+
+    def unsubscribe(self, session: Session, pattern: str) -> None:
+        """Nothing happens if it was not subscribed [3.10.4-5]."""
+        if session.subscriptions.pop(pattern, None) is None:
+            return
+        self._subscriptions.remove(pattern, session)
+        if not session.clean:
+            self.keeper.unsubscribed(session, pattern)
+
+    def refill(self, session: Session) -> None:
+        """Queue a few of the retained messages that the session still has to get, as they are now."""
+        while session.backlog and len(session.queue) < _REFILL:
+            topic, granted = session.backlog.popitem()
+            message = self._retained.get(topic)
+            if message is None:
+                continue
+            copy = session.push(message, min(message.qos, granted), retain=True)
+            if copy is None:
+                session.backlog[topic] = granted
+                return
+            if copy.qos and not session.clean:
+                self.keeper.queued(session, copy)
+
+    # -------------------------------------------------------------- messages
+
+    def publish(
+        self, topic: str, payload: bytes, qos: int, *, retain: bool = False, origin: Origin | None = None
+    ) -> None:
+        """Route a message to everyone who wants it. `origin` may be asked to wait."""
+        message = Message(topic, payload, qos, kept=not self._unqueued.match(topic))
+        self.counters["published"] += 1
+        if retain:
+            self._retain(message)
+        for session, granted in self._subscriptions.match(topic):
+            self._deliver(session, message, qos if qos < granted else granted, origin)
+
+    def _deliver(self, session: Session, message: Message, qos: int, origin: Origin | None) -> None:
+        link = session.link
+        noted = qos > 0 and message.kept and not session.clean
+        if link is None and not noted:
+            return
+        copy = session.push(message, qos) or self._make_room(session, message, qos)
+        if copy is None:
+            return
+        if noted:
+            self.keeper.queued(session, copy)
+        if session.link is not None:
+            session.link.wake(origin)
+
+    def _make_room(self, session: Session, message: Message, qos: int) -> Outgoing | None:
+        """A full queue: a reader that is there must take something or leave, an offline one misses the message."""
+        link = session.link
+        if link is not None:
+            link.flush()
+            if copy := session.push(message, qos):
+                return copy
+            self.counters["evicted"] += 1
+            link.evict(f"it does not read: {len(session.queue)} messages, {session.held} bytes wait for it")
+        if session.clean or not qos or not message.kept:
+            return None
+        copy = session.push(message, qos)
+        if copy is None:
+            self._count_drop(session)
+        return copy
+
+    def _count_drop(self, session: Session) -> None:
+        if not session.dropped:
+            log.warning("the queue of offline client %r is full; what it misses is dropped", session.client_id)
+        session.dropped += 1
+        self.counters["dropped"] += 1
+
+    def _retain(self, message: Message) -> None:
+        """Keep `message` as the topic's last word; an empty one clears it [3.3.1-10]."""
+        topic, old = message.topic, self._retained.get(message.topic)
+        room = self._retained_bytes - (old.cost if old else 0)
+        fits = old is not None or len(self._retained) < self.limits.retained
+        keep = bool(message.payload) and fits and room + message.cost <= self.limits.retained_bytes
+        if keep:
+            self._retained.put(topic, message)
+            self._retained_bytes = room + message.cost
+        elif old is not None:
+            self._retained.pop(topic)
+            self._retained_bytes = room
+        if message.payload and not keep:
+            self.counters["not_retained"] += 1
+            log.warning("no room to retain %r: %d topics, %d bytes", topic, len(self._retained), self._retained_bytes)
+        if keep or old is not None:
+            self.keeper.retained(topic, message if keep else None)

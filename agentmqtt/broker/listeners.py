@@ -1,0 +1,134 @@
+"""The sockets that the broker listens on: TCP and WebSocket, each with or without TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import ssl
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeAlias
+
+import websockets.asyncio.server
+from websockets.asyncio.server import ServerConnection
+from websockets.typing import Origin, Subprotocol
+
+from agentmqtt.broker.holder import holder_of
+from agentmqtt.broker.limits import Address, BrokerSettings
+from agentmqtt.broker.pipes import Client, StreamPipe
+from agentmqtt.errors import ListenError, UsageError
+
+Server: TypeAlias = asyncio.Server | websockets.asyncio.server.Server
+
+_OWN_PAGES = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?")
+"""Web pages of this machine: any other must not reach a broker that asks for no password."""
+
+
+class Listeners:
+    """Open servers for the addresses of `settings`; accepted connections go to `stream` and `web`."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        stream: Callable[[StreamPipe], Client | None],
+        web: Callable[[ServerConnection, str], Awaitable[None]],
+    ) -> None:
+        self._settings = settings
+        self._stream = stream
+        self._web = web
+        self._servers: list[Server] = []
+        self.addresses: tuple[Address, ...] = ()
+
+    async def open(self) -> None:
+        """Listen everywhere, or nowhere.
+
+        Raises:
+            ListenError: an address is taken or not ours.
+            UsageError: the certificate cannot be used.
+        """
+        for address in self._settings.listeners():
+            try:
+                server = await (self._serve_web(address) if address.web else self._serve_stream(address))
+            except OSError as error:
+                await self.close()
+                raise ListenError(_why(address, error)) from error
+            self._servers.append(server)
+            self.addresses += tuple(_bound(address, server))
+
+    def stop(self) -> None:
+        """Accept nothing more."""
+        for server in self._servers:
+            server.close()
+
+    async def close(self) -> None:
+        """Stop listening. Connections are closed by whoever accepted them."""
+        self.stop()
+        for server in self._servers:
+            await server.wait_closed()
+        self._servers.clear()
+        self.addresses = ()
+
+    async def _serve_stream(self, address: Address) -> Server:
+        limits = self._settings.limits
+        tls: dict[str, Any] = {}
+        if address.tls:
+            tls = {"ssl": self._tls(), "ssl_handshake_timeout": limits.connect_timeout, "ssl_shutdown_timeout": 2.0}
+        return await asyncio.get_running_loop().create_server(
+            lambda: StreamPipe(self._stream, write_buffer=limits.write_buffer),
+            address.host,
+            address.port,
+            backlog=512,
+            **tls,
+        )
+
+    async def _serve_web(self, address: Address) -> Server:
+        limits = self._settings.limits
+        return await websockets.asyncio.server.serve(
+            lambda socket: self._web(socket, str(address)),
+            address.host,
+            address.port,
+            ssl=self._tls() if address.tls else None,
+            subprotocols=[Subprotocol("mqtt")],
+            origins=self._origins(),
+            compression=None,  # frames are small, and large ones are compressed by those who send them
+            max_size=2 * limits.max_packet,
+            open_timeout=limits.connect_timeout,
+            ping_interval=None,  # MQTT has its own keep-alive
+            close_timeout=2.0,
+            server_header=None,
+            logger=_quiet(),
+        )
+
+    def _origins(self) -> list[Origin | re.Pattern[str] | None] | None:
+        """Which web pages may connect; programs that are no browser send no origin."""
+        allowed: list[Origin | re.Pattern[str] | None] = [Origin(origin) for origin in self._settings.origins]
+        if not allowed and not self._settings.lets_strangers_in:
+            return None
+        return [None, _OWN_PAGES, *allowed]
+
+    def _tls(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        certfile, keyfile = self._settings.certfile, self._settings.keyfile
+        try:
+            context.load_cert_chain(str(certfile), None if keyfile is None else str(keyfile))
+        except (OSError, ssl.SSLError) as error:
+            raise UsageError(f"the certificate {certfile} or its key {keyfile} cannot be used: {error}") from error
+        return context
+
+
+def _bound(address: Address, server: Server) -> Iterable[Address]:
+    for socket in server.sockets:
+        yield Address(address.scheme, *socket.getsockname()[:2])
+
+
+def _why(address: Address, error: OSError) -> str:
+    holder = holder_of(address.port) if address.port else None
+    taken = f"; {holder} listens there" if holder else ""
+    return f"cannot listen on {address}: {error.strerror or error}{taken}. Stop it or choose another port"
+
+
+def _quiet() -> logging.Logger:
+    """Failed handshakes of port scanners are no news."""
+    logger = logging.getLogger("agentmqtt.broker.websocket")
+    logger.setLevel(logging.CRITICAL)
+    return logger

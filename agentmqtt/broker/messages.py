@@ -1,0 +1,39 @@
+"""A message on its way, and its copies for each session."""
+
+from __future__ import annotations
+
+_OVERHEAD = 256
+"""Bytes of memory that a message costs beside its text and payload."""
+
+
+class Message:
+    """What was published. `kept` is false where nothing is stored for a session that is offline."""
+
+    __slots__ = ("cost", "kept", "name", "payload", "qos", "topic")
+
+    def __init__(self, topic: str, payload: bytes, qos: int, *, kept: bool = True) -> None:
+        self.topic = topic
+        self.name = topic.encode()
+        self.payload = payload
+        self.qos = qos
+        self.kept = kept
+        self.cost = len(self.name) + len(payload) + _OVERHEAD
+
+
+class Outgoing:
+    """One copy of a message for one session.
+
+    `number` counts the session's copies, `packet_id` is 0 until it is in flight, `received` is set
+    at PUBREC (QoS 2), after which only PUBREL may be sent again [4.3.3-1].
+    """
+
+    __slots__ = ("dup", "message", "number", "packet_id", "qos", "received", "retain")
+
+    def __init__(self, message: Message, qos: int, *, retain: bool, number: int) -> None:
+        self.message = message
+        self.qos = qos
+        self.retain = retain
+        self.number = number
+        self.packet_id = 0
+        self.dup = False
+        self.received = False

@@ -1,0 +1,101 @@
+"""The bundled broker as one object: start it, connect to it, stop it."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from agentmqtt.broker.engine import Engine
+from agentmqtt.broker.keeper import Keeper
+from agentmqtt.broker.limits import Address, BrokerSettings
+from agentmqtt.broker.listeners import Listeners
+from agentmqtt.broker.local import LocalTransport
+from agentmqtt.broker.shell import Shell
+from agentmqtt.errors import UsageError
+
+_SWEEP = 30.0
+_FAREWELL = 1.0
+"""Seconds that connections have to end by themselves when the broker stops."""
+
+
+class Broker:
+    """An MQTT 3.1.1 broker in this process.
+
+    `async with Broker(settings) as broker:` listens until the block ends. Sessions and retained
+    messages live as long as this object; `start` after `stop` goes on with them.
+    """
+
+    def __init__(self, settings: BrokerSettings | None = None, *, keeper: Keeper | None = None) -> None:
+        self.settings = settings or BrokerSettings()
+        self._engine = Engine(self.settings.limits, unqueued=self.settings.unqueued, keeper=keeper)
+        self._shell: Shell | None = None
+        self._listeners: Listeners | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """Where it listens now, with the ports that were really bound."""
+        return self._listeners.addresses if self._listeners else ()
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """Counts since the start, by name: published, dropped, evicted, refused, not_retained;
+        and the present numbers of connections and sessions.
+        """
+        now = {
+            "connections": len(self._shell.connections) if self._shell else 0,
+            "sessions": len(self._engine.sessions),
+        }
+        return dict(self._engine.counters) | now
+
+    def transport(self) -> LocalTransport:
+        """Connections to this broker without a socket. They may be made before `start`, so that nothing is missed."""
+        return LocalTransport(self._engine)
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            ListenError: an address is taken; nothing is listening then.
+            UsageError: a plugin, password file or certificate cannot be used, or it runs already.
+        """
+        if self._shell is not None:
+            raise UsageError("this broker runs already")
+        self._shell = Shell(self.settings, self._engine)
+        self._listeners = Listeners(self.settings, self._shell.accept, self._shell.ws_connected)
+        try:
+            await self._shell.start()
+            await self._listeners.open()
+        except BaseException:
+            await self.stop()
+            raise
+        self._sweep()
+
+    async def stop(self) -> None:
+        """Close every connection, without wills, and stop listening. Takes a few seconds at most."""
+        shell, self._shell = self._shell, None
+        listeners, self._listeners = self._listeners, None
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        if shell is None or listeners is None:
+            return
+        listeners.stop()
+        await shell.end(_FAREWELL)
+        for session in list(self._engine.sessions.values()):
+            if session.link is not None:
+                session.link.stop()
+        await listeners.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def _sweep(self) -> None:
+        self._engine.sweep()
+        self._sweeper = asyncio.get_running_loop().call_later(_SWEEP, self._sweep)
