@@ -128,7 +128,7 @@ class Chain:
         for e, pe, pn, instance, boot, client, request, cut, attempt, ae, an in epochs:
             chain.epochs[e] = Epoch(Position(pe, pn), instance, boot, client, request, cut, attempt, Position(ae, an))
         chain.segments = [Segment(*seg) for seg in segments]
-        chain.last = {e: n for e, n in last}
+        chain.last = dict(last)
         chain.current = max(chain.epochs, default=0)
         chain.base = Position(*base)
         return chain

@@ -63,7 +63,7 @@ class Leases:
         """Names whose owner is lost since the last call, and names whose grace is over."""
         lost: set[str] = set()
         over: set[str] = set()
-        for holder, lease in list(self._leases.items()):
+        for _holder, lease in list(self._leases.items()):
             if not lease.lost and now >= lease.until:
                 lease.lost, lease.grace = True, lease.until + self._grace
                 lost |= lease.names

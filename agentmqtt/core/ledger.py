@@ -344,6 +344,6 @@ class Ledger:
         ledger = cls(workflow, pending_limit=pending_limit)
         _, ledger.inc, chain, fold, evidence, ledger.updated, ledger.interrupted = value[:7]
         ledger.chain, ledger.fold = Chain.restore(chain), Fold.restore(fold)
-        ledger.evidence = {inc: mine for inc, mine in evidence}
+        ledger.evidence = dict(evidence)
         ledger.live = ledger.holder is not None
         return ledger

@@ -57,6 +57,7 @@ class Reader:
         stored: bool = False,
         capacity: int = 1000,
         held_limit: int = 64,
+        first_request: int = 0,
     ) -> None:
         self.workflow = workflow
         start = saved or Saved()
@@ -70,7 +71,7 @@ class Reader:
         self._held: deque[Frame] = deque(maxlen=held_limit)
         self._receipt: Ack | None = None
         self._asked: tuple[int, Position] | None = None
-        self._requests = 0
+        self._requests = first_request
 
     # ---- the application's side
 
