@@ -122,6 +122,23 @@ def _size_of_text(text: str) -> int:
     return size + (1 if size < 24 else 2 if size < 2**8 else 3 if size < 2**16 else 5)
 
 
+def runs_of(entries: Sequence[Entry]) -> Value:
+    """Entries as a packable value: consecutive ones of one type share a header (§4.1)."""
+    return _runs(entries)
+
+
+def entries_of(runs: Value) -> tuple[Entry, ...]:
+    """The inverse of `runs_of`.
+
+    Raises:
+        WireError: if it is not what `runs_of` gives.
+    """
+    try:
+        return _read_runs(runs)
+    except Misfit as error:
+        raise WireError(f"entries: {error}") from error
+
+
 def _runs(entries: Sequence[Entry]) -> list[Any]:
     if len(entries) == 1:
         return [[entries[0][0], [entries[0][1]]]]

@@ -32,8 +32,8 @@ _dice = random.SystemRandom()
 class Presence:
     """How a process says on one retained topic that it is there.
 
-    `payload(conn, online)` makes the message for a connection counter. `is_mine(payload)` must be false for
-    the *online* message of another process and true for everything else.
+    `payload(conn, online)` makes the message for a connection counter, different for each; `is_mine(payload)`
+    says whether this process wrote it.
     """
 
     topic: str
@@ -189,19 +189,20 @@ class Session:
 
     def _on_presence(self, delivery: Delivery) -> None:
         """Somebody wrote our presence. Before our own birth stands it tells about the past only."""
-        if self._presence is None or not self._ever_born or delivery.payload == self._birth:
+        payload, presence = delivery.payload, self._presence
+        if presence is None or not self._ever_born or payload == self._birth:
             return
-        if not self._presence.is_mine(delivery.payload):
-            self._rival(delivery)
-        elif self._connection is not None and self._birth is not None:  # a late will of an earlier connection
-            self._connection.publish(self._presence.topic, self._birth, retain=True)
+        if not presence.is_mine(payload):
+            self._rival(payload)
+        if self._connection is not None and self._birth is not None:  # perhaps a late will: it must not stand there
+            self._connection.publish(presence.topic, self._birth, retain=True)
 
-    def _rival(self, delivery: Delivery) -> None:
-        """Another process with our client ID. A retained message alone may be a broker's memory of an older
-        process, restored from its disk: that one stays the same, a living rival's changes with each connection.
+    def _rival(self, payload: bytes) -> None:
+        """Another process wrote it. Once, that may be the late will of a process before this one, or what a broker
+        restored from its disk; a living rival writes another message with each of its connections.
         """
-        self._rivals.add(delivery.payload)
-        if len(self._rivals) > 1 or not (delivery.retain or delivery.dup):
+        self._rivals.add(payload)
+        if len(self._rivals) > 1:
             place, hint = self._transport.describe(), "give each process a state directory of its own"
             text = f"another process is connected to {place} as {self._client_id!r}; this one has stopped: {hint}"
             self._verdict = TakenOver(text)

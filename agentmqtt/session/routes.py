@@ -44,6 +44,9 @@ class Entry:
             self.renew()
         if not self.granted.done():
             self.granted.set_result(None)
+        for subscription in tuple(self.subscriptions):
+            if subscription.on_granted is not None:
+                subscription.on_granted()
 
     def fail(self, error: Exception) -> None:
         if not self.granted.done():
@@ -56,13 +59,23 @@ class Entry:
 
 
 class Subscription:
-    """A handler's place at a filter. Made by Session.subscribe."""
+    """A handler's place at a filter. Made by Session.subscribe.
 
-    __slots__ = ("_entry", "_on_close", "closed", "filter", "handler")
+    `on_granted`, if set, is called each time the broker grants the filter, on every connection.
+    """
+
+    __slots__ = ("_entry", "_on_close", "closed", "filter", "handler", "on_granted")
 
     def __init__(self, entry: Entry, handler: Handler, on_close: Callable[[Subscription], None]) -> None:
         self._entry, self._on_close = entry, on_close
         self.filter, self.handler, self.closed = entry.filter, handler, False
+        self.on_granted: Callable[[], None] | None = None
+
+    @property
+    def standing(self) -> bool:
+        """Whether the broker granted it on the current connection."""
+        granted = self._entry.granted
+        return granted.done() and granted.exception() is None
 
     async def ready(self) -> None:
         """Returns once the subscription stands on the current connection; waits for one if there is none.

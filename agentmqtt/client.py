@@ -1,0 +1,332 @@
+"""A process on a broker: one connection and one state file for all its names (design §3, §6)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+
+from agentmqtt import wire
+from agentmqtt.commands import Receipt, Sender
+from agentmqtt.errors import AgentMQTTError, NoJournal, UsageError
+from agentmqtt.frames import (
+    Alive,
+    Command,
+    Describe,
+    Grant,
+    Handed,
+    Listing,
+    ListRuns,
+    Outcome,
+    Page,
+    Refusal,
+    Renew,
+    Row,
+    Status,
+)
+from agentmqtt.host import OwnerSide, WatcherSide
+from agentmqtt.names import Topics
+from agentmqtt.options import ClientOptions
+from agentmqtt.owner import OwnedRun, Retry
+from agentmqtt.session import Presence, Session
+from agentmqtt.state import State
+from agentmqtt.store.base import Store
+from agentmqtt.transport.base import Delivery, Transport
+from agentmqtt.types import Cursor, Value
+from agentmqtt.values import check_value
+from agentmqtt.watcher import WatchedRun
+
+log = logging.getLogger("agentmqtt.client")
+
+TICK = 0.5
+
+
+class Client:
+    """Made by `connect`; an async context manager. Works without a link: what is emitted waits on disk.
+
+    Args:
+        transport: how to reach the broker.
+        store: opens this process's state when the client is entered.
+        options: bounds and intervals.
+    """
+
+    def __init__(self, transport: Transport, store: Callable[[], Store], *, options: ClientOptions | None = None) -> None:
+        self.options = options or ClientOptions()
+        self.topics = Topics(self.options.root)
+        self.boot = secrets.token_bytes(8)
+        self.client_id = ""
+        self.owners: dict[str, OwnerSide] = {}
+        self.watchers: list[WatcherSide] = []
+        self.state: State
+        self.session: Session
+        self._transport, self._open_store = transport, store
+        self._sender: Sender
+        self._answers: dict[int, asyncio.Future[Status | Listing]] = {}
+        self._requests = secrets.randbelow(2**31)
+        self._journal_boot = b""
+        self._renewed_at = 0.0
+        self._stack = contextlib.AsyncExitStack()
+
+    # ---- life
+
+    async def __aenter__(self) -> Client:
+        async with contextlib.AsyncExitStack() as stack:
+            store = self._open_store()
+            stack.push_async_callback(store.close)
+            self.state = State(store)
+            self.client_id = await self.state.client_id()
+            self._sender = Sender(self.state, self._send_command, self.options.keepalive)
+            await self._sender.load()
+            self.session = self._make_session()
+            self.session.subscribe(self.topics.client_res(self.client_id), self._on_response)
+            self.session.subscribe(self.topics.journal(), self._on_journal)
+            self.session.on_up.append(self._on_up)
+            await stack.enter_async_context(self.session)
+            ticker = asyncio.create_task(self._tick_forever(), name="agentmqtt-client-tick")
+            stack.push_async_callback(_cancel, ticker)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+        for future in self._answers.values():
+            future.cancel()
+
+    def _make_session(self) -> Session:
+        presence = Presence(self.topics.alive(self.client_id), self._alive, self._is_mine)
+        return Session(
+            self._transport,
+            client_id=self.client_id,
+            keepalive=self.options.keepalive,
+            presence=presence,
+            session_expiry=self.options.session_expiry,
+        )
+
+    def _alive(self, conn: int, online: bool) -> bytes:
+        return wire.encode(Alive(self.boot, conn, online))
+
+    def _is_mine(self, payload: bytes) -> bool:
+        return wire.decode_alive(payload).boot == self.boot
+
+    async def connected(self, timeout: float | None = None) -> None:
+        """Wait until there is a link.
+
+        Raises:
+            LinkError: the broker refuses this client, or `timeout` seconds passed.
+        """
+        await self.session.connected(timeout)
+
+    # ---- the public handles
+
+    def own(
+        self,
+        name: str,
+        *,
+        retry: Retry = "continue",
+        takeover: bool = False,
+        reopen: bool = False,
+        wait: float = 0.0,
+        offline: bool = False,
+    ) -> OwnedRun:
+        """Claim a name, or resume it after a crash: `async with client.own("report-42") as run`.
+
+        Args:
+            retry: `withdraw_attempt` takes back what the broken attempt emitted.
+            takeover: take the name from a living owner, which gets Fenced.
+            reopen: start an ended run again; its attempt's output is withdrawn.
+            wait: seconds that a living owner is given to go.
+            offline: do not wait for the grant; what is emitted waits in the outbox.
+
+        Raises on entry:
+            BadName: no topic can carry it.
+            Owned, Ended, NoJournal, LinkError, StoreError.
+        """
+        self.topics.out(name)
+        if name in self.owners:
+            raise UsageError(f"{name!r} is owned by this client already; use that handle")
+        chosen: Retry = "withdraw_attempt" if reopen else retry
+        return OwnedRun(self, name, retry=chosen, takeover=takeover, reopen=reopen, wait=wait, offline=offline)
+
+    def watch(
+        self,
+        name: str,
+        *,
+        start: str | Cursor = "start",
+        resume: bool = True,
+        stored: bool = False,
+        pace: float | None = None,
+    ) -> WatchedRun:
+        """Follow a name: `async with client.watch("report-42") as run`, then `async for event in run`.
+
+        Args:
+            start: where a first visit begins: `start`, `end`, or a Cursor, which is always used.
+            resume: begin where this state file was, and keep the cursor in it.
+            stored: show only what the journal has stored, for consumers that act on what they read.
+            pace: seconds between fetches instead of live frames, for metered links.
+
+        Raises:
+            BadName: no topic can carry it.
+            UsageError: `start` is something else.
+        """
+        self.topics.out(name)
+        if isinstance(start, str) and start not in ("start", "end"):
+            raise UsageError(f"start={start!r} is not 'start', 'end' or a Cursor")
+        return WatchedRun(
+            self, name, start=start, resume=resume, stored=stored, pace=pace, buffer=self.options.buffer
+        )
+
+    async def send(
+        self,
+        name: str,
+        data: Value = None,
+        *,
+        kind: str = "message",
+        expiry: float | None = None,
+        id: str | None = None,  # noqa: A002 - the word of the protocol
+    ) -> Receipt:
+        """Send a command to whoever owns the name now, or first. Returns when the journal has stored it.
+
+        Raises:
+            NoJournal: nobody stored it in time; it stays in the outbox and is sent again.
+            BadName, BadValue: it cannot be sent.
+        """
+        self.topics.out(name)
+        check_value(data, "data")
+        expires = self.options.command_expiry if expiry is None else expiry
+        receipt = await self._sender.send(name, kind, data, expires, id)
+        await receipt.accepted(self.options.patience)
+        return receipt
+
+    async def status(self, name: str) -> Status:
+        """The state of a run, now.
+
+        Raises:
+            NoJournal: no journal answered in time.
+            BadName: no topic can carry it.
+        """
+        topic = self.topics.req(name, self.client_id)
+        answer = await self._ask(lambda request: (topic, wire.encode(Describe(request, name))))
+        assert isinstance(answer, Status)
+        return answer
+
+    async def runs(self) -> AsyncIterator[Row]:
+        """Every run that the journal knows, in order of name. Raises NoJournal."""
+        after, more = "", True
+        while more:
+            page = await self._list(after)
+            for row in page.rows:
+                yield row
+            more = page.more and bool(page.rows)
+            after = page.rows[-1].workflow if page.rows else after
+
+    async def require_journal(self) -> None:
+        """Raises NoJournal or LinkError unless a journal answers."""
+        await self._list("", limit=1)
+
+    async def _list(self, after: str, limit: int = 100) -> Listing:
+        topic = self.topics.client_req(self.client_id)
+        answer = await self._ask(lambda request: (topic, wire.encode(ListRuns(request, after, limit))))
+        assert isinstance(answer, Listing)
+        return answer
+
+    async def _ask(self, make: Callable[[int], tuple[str, bytes]]) -> Status | Listing:
+        """Ask the journal until it answers, once a second."""
+        self._requests += 1
+        request = self._requests
+        future: asyncio.Future[Status | Listing] = asyncio.get_running_loop().create_future()
+        self._answers[request] = future
+        try:
+            async with asyncio.timeout(self.options.patience):
+                await self.session.connected()
+                while not future.done():
+                    self.publish(*make(request))
+                    await asyncio.wait((future,), timeout=1.0)
+                return future.result()
+        except TimeoutError:
+            raise self._nobody() from None
+        finally:
+            del self._answers[request]
+
+    def _nobody(self) -> AgentMQTTError:
+        where = self._transport.describe()
+        if not self.session.up and self.session.last_error is not None:
+            error = self.session.last_error
+            return error if isinstance(error, AgentMQTTError) else NoJournal(f"no link to {where}: {error}")
+        return NoJournal(
+            f"no journal answers on {where}; start one with: agentmqtt journal --broker {where}"
+        )
+
+    # ---- sending
+
+    def publish(self, topic: str, payload: bytes) -> bool:
+        return self.session.publish(topic, payload) is not None
+
+    def _send_command(self, command: Command) -> None:
+        self.publish(self.topics.inbox(command.workflow, self.client_id), wire.encode(command))
+
+    # ---- hearing
+
+    def _on_response(self, delivery: Delivery) -> None:
+        message = wire.decode_response(delivery.payload)
+        match message:
+            case Grant() | Refusal() | Handed():
+                owner = self.owners.get(message.workflow)
+                if owner is not None:
+                    owner.on_response(message)
+            case Page():
+                for watcher in [w for w in self.watchers if w.name == message.workflow]:
+                    watcher.on_page(message)
+            case Outcome():
+                self._sender.on_outcome(message)
+            case Status() | Listing():
+                future = self._answers.get(message.request)
+                if future is not None and not future.done():
+                    future.set_result(message)
+
+    def _on_journal(self, delivery: Delivery) -> None:
+        journal = wire.decode_journal(delivery.payload)
+        if journal.online and journal.boot != self._journal_boot:
+            known, self._journal_boot = self._journal_boot, journal.boot
+            if known:
+                self._refresh()
+
+    def _on_up(self, _conn: int) -> None:
+        self._refresh()
+
+    def _refresh(self) -> None:
+        """A new link or another journal: say again what has no answer."""
+        for owner in list(self.owners.values()):
+            owner.resend()
+        for watcher in list(self.watchers):
+            watcher.refresh()
+        self._sender.resend()
+
+    # ---- time
+
+    async def _tick_forever(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(TICK)
+            now = loop.time()
+            for owner in list(self.owners.values()):
+                owner.tick(now)
+            if not self.session.up:
+                continue
+            for watcher in list(self.watchers):
+                watcher.tick(now)
+            self._sender.tick(now)
+            if self.owners and now - self._renewed_at >= self.options.keepalive / 2:
+                self._renewed_at = now
+                renew = Renew(self.boot, self.session.conn)
+                self.publish(self.topics.client_req(self.client_id), wire.encode(renew))
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

@@ -1,0 +1,152 @@
+"""Commands on their way to an owner: kept on disk until their outcome is known (PROTOCOL §7.1)."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import secrets
+import time
+from collections.abc import Callable
+
+from agentmqtt.core.states import FINAL
+from agentmqtt.errors import NoJournal
+from agentmqtt.frames import Command, Outcome
+from agentmqtt.state import State
+from agentmqtt.types import CommandState, Value
+from agentmqtt.waiting import Signal
+
+
+class Receipt:
+    """Where one command is. `state` is None until the journal has stored it."""
+
+    def __init__(self, workflow: str, id_: str) -> None:
+        self.workflow = workflow
+        self.id = id_
+        self.state: CommandState | None = None
+        self.reason: Value = None
+        self._changed = Signal()
+
+    def __repr__(self) -> str:
+        return f"<Receipt {self.id} for {self.workflow!r}: {self.state or 'sending'}>"
+
+    @property
+    def final(self) -> bool:
+        return self.state in FINAL
+
+    async def accepted(self, timeout: float | None = None) -> CommandState:
+        """Wait until the journal has stored it, or refused.
+
+        Raises:
+            NoJournal: `timeout` seconds passed; the command stays in the outbox and is sent again.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                while self.state is None or self.state is CommandState.QUEUED:
+                    await self._changed.wait()
+        except TimeoutError:
+            full = self.state is CommandState.QUEUED
+            why = "too many commands wait for that name" if full else "no journal answered"
+            raise NoJournal(
+                f"command {self.id} for {self.workflow!r} is not accepted after {timeout:g} s: {why}; "
+                "it stays in the outbox and is sent again"
+            ) from None
+        return self.state
+
+    async def outcome(self, timeout: float | None = None) -> CommandState:
+        """Wait for the one outcome: applied, rejected, expired, too_late or unknown. `reason` says why.
+
+        Raises:
+            TimeoutError: `timeout` seconds passed without one.
+        """
+        async with asyncio.timeout(timeout):
+            while not self.final:
+                await self._changed.wait()
+        assert self.state is not None
+        return self.state
+
+    def hear(self, outcome: Outcome) -> None:
+        """The journal's word. The first outcome stays."""
+        if self.final:
+            return
+        self.state, self.reason = outcome.state, outcome.reason
+        self._changed.fire()
+
+
+@dataclasses.dataclass(slots=True)
+class _Sent:
+    seq: int
+    command: Command
+    receipt: Receipt
+    due: float = 0.0
+    wait: float = 1.0
+    stored: bool = False
+
+
+class Sender:
+    """Every command that this client sent and whose outcome is not known. `publish` sends one."""
+
+    def __init__(self, state: State, publish: Callable[[Command], None], keepalive: float) -> None:
+        self._state, self._publish, self._keepalive = state, publish, keepalive
+        self._sent: dict[str, _Sent] = {}
+        self._next = 1
+
+    async def load(self) -> None:
+        """Commands of an earlier process are asked for again."""
+        for seq, command in await self._state.sent():
+            self._sent[command.id] = _Sent(seq, command, Receipt(command.workflow, command.id), stored=True)
+            self._next = max(self._next, seq + 1)
+
+    async def send(self, workflow: str, kind: str, data: Value, expiry: float, id_: str | None = None) -> Receipt:
+        """Keep a command on disk, then send it. The same ID again gives the same receipt."""
+        if id_ in self._sent:
+            return self._sent[id_].receipt
+        command = Command(id_ or secrets.token_hex(12), workflow, kind, data, int((time.time() + expiry) * 1000))
+        sent = self._sent[command.id] = _Sent(self._next, command, Receipt(workflow, command.id))
+        self._next += 1
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._state.store.submit([self._state.command(sent.seq, command)], lambda error: _settle(done, error))
+        try:
+            await asyncio.shield(done)
+        except Exception:
+            del self._sent[command.id]
+            raise
+        sent.stored = True
+        self._transmit(sent)
+        return sent.receipt
+
+    def on_outcome(self, outcome: Outcome) -> None:
+        sent = self._sent.get(outcome.id)
+        if sent is None:
+            return
+        sent.receipt.hear(outcome)
+        if sent.receipt.final:
+            del self._sent[outcome.id]
+            self._state.store.submit([self._state.settled(sent.seq)], sync=False)
+        elif outcome.state is CommandState.ACCEPTED:
+            sent.wait = self._keepalive  # the outcome is told when it happens; ask now and then in case it was lost
+            sent.due = asyncio.get_running_loop().time() + sent.wait
+
+    def resend(self) -> None:
+        """A new link, or a new journal: ask about everything."""
+        for sent in self._sent.values():
+            sent.wait = 1.0
+            self._transmit(sent)
+
+    def tick(self, now: float) -> None:
+        for sent in self._sent.values():
+            if sent.stored and now >= sent.due:
+                self._transmit(sent)
+
+    def _transmit(self, sent: _Sent) -> None:
+        sent.due = asyncio.get_running_loop().time() + sent.wait
+        sent.wait = min(sent.wait * 2, self._keepalive)
+        self._publish(sent.command)
+
+
+def _settle(done: asyncio.Future[None], error: Exception | None) -> None:
+    if done.done():
+        return
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(error)

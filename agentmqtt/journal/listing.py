@@ -1,0 +1,24 @@
+"""The runs of a journal, a page at a time (PROTOCOL §8.4)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+
+from agentmqtt.core.ledger import Ledger
+from agentmqtt.frames import Listing, ListRuns, Row
+
+MOST = 200
+
+
+def listing(ledgers: Mapping[str, Ledger], request: ListRuns) -> Listing:
+    """Runs after `request.after` in order of name, at most `request.limit` or 200."""
+    names = sorted(ledgers)
+    start = bisect_right(names, request.after) if request.after else 0
+    count = max(1, min(request.limit, MOST))
+    page = names[start : start + count]
+    return Listing(request.request, tuple(_row(ledgers[name]) for name in page), start + count < len(names))
+
+
+def _row(ledger: Ledger) -> Row:
+    return Row(ledger.workflow, ledger.state, ledger.owner, ledger.epoch, ledger.chain.tail, ledger.updated)

@@ -1,0 +1,515 @@
+"""The owner's handle on one run: claim, emit, flush, commands, end (design §6)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Iterator
+from types import TracebackType
+from typing import Literal
+
+from agentmqtt import wire
+from agentmqtt.core.inbox import Inbox
+from agentmqtt.core.outbox import ATTEMPT, Intent, Outbox
+from agentmqtt.core.states import END, MARK, OUTCOMES, RECEIPT, RELEASE, STATE, WriterState
+from agentmqtt.core.writer import Identity, Save, Writer
+from agentmqtt.errors import (
+    AgentMQTTError,
+    BadValue,
+    Ended,
+    Fenced,
+    Gone,
+    NoJournal,
+    Owned,
+    StoreError,
+    TooLarge,
+    UsageError,
+)
+from agentmqtt.frames import Frame, Grant, Handed, Refusal
+from agentmqtt.host import Host
+from agentmqtt.received import Commands, Interruption, ReceivedCommand
+from agentmqtt.session import Subscription
+from agentmqtt.store.base import Put, Write
+from agentmqtt.transport.base import Delivery
+from agentmqtt.types import Cursor, Entry, Value
+from agentmqtt.values import check_value
+from agentmqtt.waiting import Signal
+
+log = logging.getLogger("agentmqtt.owner")
+
+Retry = Literal["continue", "withdraw_attempt"]
+CLAIM_EVERY = 1.0
+BREATH = 64
+"""Events after which `emit` lets the event loop run."""
+UNSAVED = 2000
+"""Rows that wait for the disk before `emit` waits too."""
+
+
+class OwnedRun:
+    """One name, owned by this process, inside `async with client.own(name) as run`.
+
+    Leaving normally without `end` releases the name; leaving by an exception records the error and
+    releases; being cancelled or killed records nothing, so the run resumes elsewhere. When a newer
+    owner takes the name, the block is cancelled and the `async with` raises Fenced.
+    """
+
+    def __init__(
+        self, host: Host, name: str, *, retry: Retry, takeover: bool, reopen: bool, wait: float, offline: bool
+    ) -> None:
+        self.name = name
+        self._host = host
+        self._retry, self._wait, self._offline = retry, wait, offline
+        self._identity = Identity(host.boot, takeover, reopen)
+        self._writer: Writer
+        self._commands: Commands
+        self._signal = Signal()
+        self._subscriptions: list[Subscription] = []
+        self._task: asyncio.Task[object] | None = None
+        self._fenced: Fenced | None = None
+        self._gate = 0
+        self._unsaved: dict[int, Put] = {}
+        self._retry_saves: list[list[Write]] = []
+        self._disk_error: Exception | None = None
+        self._claimed_at = 0.0
+        self._progress_at = 0.0
+        self._patience = host.options.resend
+        self._pump_due = False
+        self._breath = 0
+        self._entered = False
+
+    # ---- what it stands for
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that this process was granted."""
+        return self._writer.outbox.header.epoch
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is: 1, and one more for each withdrawn one."""
+        return self._writer.attempt
+
+    @property
+    def stored(self) -> Cursor:
+        """The newest event that the journal has stored."""
+        return Cursor(self._writer.outbox.header.inc, self._writer.stored)
+
+    @property
+    def unsent(self) -> int:
+        """Events in the outbox that have no receipt yet."""
+        return self._writer.outbox.events
+
+    @property
+    def left_unsent(self) -> int:
+        """Events of an earlier process on this disk that were set aside because another owner went on."""
+        return self._writer.left_unsent
+
+    def __repr__(self) -> str:
+        return f"<OwnedRun {self.name!r} epoch {self.epoch}>"
+
+    # ---- entering and leaving
+
+    async def __aenter__(self) -> OwnedRun:
+        self._task = asyncio.current_task()
+        await self._open()
+        try:
+            if not self._offline:
+                await self._until_owned()
+        except BaseException:
+            self._close()
+            raise
+        self._entered = True
+        return self
+
+    async def _open(self) -> None:
+        host = self._host
+        outbox = await host.state.outbox(self.name)
+        window, frame = host.options.window, host.options.frame - wire.FRAME_HEAD
+        self._writer = Writer(self.name, outbox, self._identity, _fresh(), window=window, limit=frame)
+        self._commands = Commands(Inbox(_receipted(outbox)), self._write_receipt)
+        intend = self._retry == "withdraw_attempt" and not outbox.sealed
+        self._save(self._writer.intend(ATTEMPT) if intend else Save(outbox.header, sync=True))
+        topics = host.topics
+        self._subscriptions = [
+            host.session.subscribe(topics.ack(self.name), self._on_ack),
+            host.session.subscribe(topics.status(self.name), self._on_status),
+        ]
+        for subscription in self._subscriptions:
+            subscription.on_granted = self._step
+        host.owners[self.name] = self
+
+    async def _until_owned(self) -> None:
+        """Wait for the grant. With `wait`, a living owner is given time to go."""
+        deadline = asyncio.get_running_loop().time() + self._wait
+        asked = asyncio.get_running_loop().time()
+        while not self._writer.owned:
+            if self._writer.finished:
+                if self._writer.state is not WriterState.REFUSED or asyncio.get_running_loop().time() >= deadline:
+                    raise self._failure()
+                await self._claim_afresh()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._host.options.patience):
+                    await self._signal.wait()
+            if self._writer.claiming and asyncio.get_running_loop().time() - asked >= self._host.options.patience:
+                await self._host.require_journal()
+        if self._writer.left_unsent:
+            log.warning("%r: %d events of an earlier process were set aside", self.name, self._writer.left_unsent)
+        if self._writer.outbox.sealed:
+            await self.flush()
+            raise self._failure()
+
+    async def _claim_afresh(self) -> None:
+        await asyncio.sleep(1.0)
+        old = self._writer
+        self._writer = Writer(self.name, old.outbox, self._identity, _fresh(), window=self._host.options.window)
+        self.tick(asyncio.get_running_loop().time())
+
+    def _failure(self) -> AgentMQTTError:
+        writer = self._writer
+        if writer.state is WriterState.FENCED:
+            return Fenced(
+                f"{self.name!r} has a newer owner; {writer.left_unsent} events of this one were left unsent",
+                unsent=writer.left_unsent,
+            )
+        if writer.ended is not None:
+            outcome, result = writer.ended
+            return Ended(f"{self.name!r} has ended: {outcome}; own it with reopen=True to start it again", outcome=outcome, result=result)
+        return Owned(f"{self.name!r} has a living owner; wait for it, or own it with takeover=True")
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._entered = False
+        try:
+            if self._fenced is not None:
+                self._leave_fenced(kind)
+            if not self._writer.finished and not self._writer.outbox.sealed:
+                await self._leave(error)
+        finally:
+            self._close()
+
+    def _leave_fenced(self, kind: type[BaseException] | None) -> None:
+        """Our own cancellation of the block becomes Fenced; anything else stays what it is."""
+        assert self._fenced is not None
+        cancelled = kind is not None and issubclass(kind, asyncio.CancelledError)
+        if self._task is not None and cancelled and self._task.uncancel() == 0:
+            raise self._fenced
+        if kind is None:
+            raise self._fenced
+
+    async def _leave(self, error: BaseException | None) -> None:
+        if error is None:
+            await self._release(None)
+        elif isinstance(error, Exception):
+            await self._release({"error": f"{type(error).__name__}: {error}"[:2000]})
+
+    async def _release(self, data: Value) -> None:
+        """The last event, not a request that could overtake frames (§4.5)."""
+        with contextlib.suppress(StoreError):
+            self._append((Entry(RELEASE, data),), closing=True)
+        with contextlib.suppress(TimeoutError, AgentMQTTError):
+            await self.flush(timeout=self._host.options.goodbye)
+
+    def _close(self) -> None:
+        self._commands.close(self._fenced)
+        for subscription in self._subscriptions:
+            subscription.close()
+        if self._host.owners.get(self.name) is self:
+            del self._host.owners[self.name]
+
+    # ---- emitting
+
+    async def emit(self, type: str, data: Value = None) -> None:  # noqa: A002 - the word of the protocol
+        """Add an event. Returns when it is queued on this disk's outbox; `flush` waits until it is stored.
+
+        Args:
+            type: the application's name for it, at most 64 bytes; `am.` is reserved.
+            data: a value of the CBOR subset (PROTOCOL §3).
+
+        Raises:
+            BadValue, TooLarge: nothing was emitted.
+            StoreFull: the disk has no room; nothing was emitted.
+            Fenced, Ended: this process no longer owns the run.
+        """
+        if type.startswith("am."):
+            raise UsageError(f"{type!r}: types that begin with 'am.' are reserved; use another name")
+        await self._emit((Entry(type, data),))
+
+    async def state(self, name: str, detail: Value = None) -> None:
+        """Say what the run is doing; the last one wins in the status."""
+        data = {"name": name} if detail is None else {"name": name, "detail": detail}
+        await self._emit((Entry(STATE, data),))
+
+    async def mark(self, name: str, detail: Value = None) -> None:
+        """Name a step in the log."""
+        data = {"name": name} if detail is None else {"name": name, "detail": detail}
+        await self._emit((Entry(MARK, data),))
+
+    async def _emit(self, entries: tuple[Entry, ...]) -> None:
+        self._check_open()
+        self._append(entries)
+        self._breath += 1
+        if self._breath >= BREATH:
+            self._breath = 0
+            await asyncio.sleep(0)
+        while len(self._unsaved) > UNSAVED or self._writer.outbox.bytes > self._host.options.outbox:
+            await self._signal.wait()
+            self._check_open()
+
+    def _append(self, entries: tuple[Entry, ...], *, closing: bool = False) -> None:
+        for entry in entries:
+            check_value(entry.data, entry.type)
+        size = wire.size_of(entries)
+        if size > self._host.options.event:
+            raise TooLarge(
+                f"an event of {self.name!r} takes {size} bytes; the limit is {self._host.options.event}: split it, "
+                "or publish a reference"
+            )
+        if self._disk_error is not None and not closing:
+            raise self._disk_error
+        row = self._writer.append(entries, size, int(time.time() * 1000))
+        put = self._host.state.row(self.name, row, self.epoch if self._writer.owned else 0)
+        self._unsaved[row.seq] = put
+        self._host.state.store.submit([put], functools.partial(self._saved, row.seq), sync=False)
+
+    def _write_receipt(self, entry: Entry) -> None:
+        if not self._writer.finished and not self._writer.outbox.sealed:
+            self._append((entry,), closing=True)
+
+    def _check_open(self) -> None:
+        if self._fenced is not None or self._writer.finished:
+            raise self._failure()
+        if self._writer.outbox.sealed:
+            raise UsageError(f"{self.name!r} is over: nothing can be emitted after end() or release")
+
+    # ---- disk
+
+    def _saved(self, seq: int, error: Exception | None) -> None:
+        if error is not None:
+            self._disk_failed(error)
+            return
+        self._unsaved.pop(seq, None)
+        self._disk_error = None if not self._unsaved else self._disk_error
+        self._writer.committed(min(self._unsaved, default=self._writer.outbox.next_seq) - 1)
+        self._pump_soon()
+        if len(self._unsaved) <= UNSAVED:
+            self._signal.fire()
+
+    def _disk_failed(self, error: Exception) -> None:
+        if self._disk_error is None:
+            log.error("the outbox of %r cannot be written; it is tried again: %s", self.name, error)
+        self._disk_error = error
+
+    def _save(self, save: Save | None) -> None:
+        if save is None:
+            return
+        writes = [self._host.state.header(self.name, save.header), *self._host.state.gone(self.name, save.gone)]
+        for row in save.gone:
+            self._unsaved.pop(row.seq, None)
+        self._gate += save.sync
+        self._host.state.store.submit(
+            writes, functools.partial(self._header_saved, writes, save.sync), sync=save.sync
+        )
+
+    def _header_saved(self, writes: list[Write], sync: bool, error: Exception | None) -> None:
+        """A grant or an intent must be on disk before what depends on it goes out (§5.3)."""
+        if error is not None:
+            self._disk_failed(error)
+            if sync:
+                self._retry_saves.append(writes)
+            return
+        self._gate -= sync
+        if not self._gate:
+            self._step()
+
+    def _save_again(self) -> None:
+        saves, self._retry_saves = self._retry_saves, []
+        for writes in saves:
+            self._host.state.store.submit(writes, functools.partial(self._header_saved, writes, True))
+        if self._disk_error is not None:
+            for seq, put in self._unsaved.items():
+                self._host.state.store.submit([put], functools.partial(self._saved, seq), sync=False)
+
+    # ---- sending
+
+    def _step(self) -> None:
+        if self._writer.claiming:
+            self._claim()
+        else:
+            self._pump_soon()
+        self._signal.fire()
+
+    def _claim(self) -> None:
+        if self._gate or not all(subscription.standing for subscription in self._subscriptions):
+            return
+        self._claimed_at = asyncio.get_running_loop().time()
+        claim = self._writer.claim(self._host.session.conn)
+        self._host.publish(self._host.topics.own(self.name, self._host.client_id), wire.encode(claim))
+
+    def _pump_soon(self) -> None:
+        if not self._pump_due:
+            self._pump_due = True
+            loop, linger = asyncio.get_running_loop(), self._host.options.linger
+            loop.call_later(linger, self._pump) if linger else loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._pump_due = False
+        if not self._gate and self._host.session.up:
+            self._send_frames(self._writer.pump())
+
+    def _send_frames(self, frames: list[Frame]) -> None:
+        topic = self._host.topics.out(self.name)
+        for frame in frames:
+            self._host.publish(topic, wire.encode(frame))
+        if frames and not self._progress_at:
+            self._progress_at = asyncio.get_running_loop().time()
+
+    def resend(self) -> None:
+        """A new link, or a new journal: begin again at the first event without a receipt (§5.3)."""
+        if self._gate:
+            return
+        if self._writer.claiming:
+            self._claim()
+        else:
+            self._send_frames(self._writer.resend())
+
+    def tick(self, now: float) -> None:
+        """Time passed: repeat what was not answered."""
+        if self._disk_error is not None or self._retry_saves:
+            self._save_again()
+        if self._writer.claiming and now - self._claimed_at >= CLAIM_EVERY:
+            self._claim()
+        elif self._writer.owned and self._progress_at and now - self._progress_at >= self._patience:
+            self._progress_at = now
+            self._patience = min(self._patience * 2, self._host.options.keepalive)
+            if self._host.session.up and not self._gate:
+                self._send_frames(self._writer.resend(probe=False))
+
+    # ---- hearing
+
+    def _on_ack(self, delivery: Delivery) -> None:
+        self._heard(self._writer.on_ack(wire.decode_ack(delivery.payload), _fresh(), _fresh()))
+        self._progress_at = 0.0 if self._writer.drained else asyncio.get_running_loop().time()
+        self._patience = self._host.options.resend
+
+    def _on_status(self, delivery: Delivery) -> None:
+        if delivery.payload:
+            self._heard(self._writer.on_status(wire.decode_status(delivery.payload), _fresh(), _fresh()))
+
+    def on_response(self, message: Grant | Refusal | Handed) -> None:
+        match message:
+            case Grant():
+                self._heard(self._writer.on_grant(message))
+            case Refusal():
+                self._heard(self._writer.on_refusal(message, _fresh(), _fresh()))
+            case Handed(inc=inc, epoch=epoch):
+                header = self._writer.outbox.header
+                if self._writer.owned and not self._writer.outbox.sealed and (inc, epoch) == (header.inc, header.epoch):
+                    self._commands.on_handed(message)
+
+    def _heard(self, save: Save | None) -> None:
+        self._save(save)
+        if self._writer.state is WriterState.FENCED and self._fenced is None:
+            self._on_fenced()
+        if save is None or not save.sync:
+            self._step()
+
+    def _on_fenced(self) -> None:
+        failure = self._failure()
+        assert isinstance(failure, Fenced)
+        self._fenced = failure
+        self._commands.close(failure)
+        self._signal.fire()
+        if self._task is not None and self._entered:
+            self._task.cancel()
+
+    # ---- waiting
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Wait until everything emitted so far is stored by the journal: it survives kill -9 and power loss.
+
+        Raises:
+            TimeoutError: `timeout` seconds passed; the events stay in the outbox and go out later.
+            Fenced: a newer owner has the name.
+        """
+        last = self._writer.outbox.next_seq - 1
+        async with asyncio.timeout(timeout):
+            while self._writer.outbox.rows and self._writer.outbox.rows[0].seq <= last:
+                if self._fenced is not None:
+                    raise self._fenced
+                if self._writer.finished:
+                    raise self._failure()
+                await self._signal.wait()
+        if self._fenced is not None:
+            raise self._fenced
+
+    # ---- commands
+
+    def commands(self) -> AsyncIterator[ReceivedCommand]:
+        """Commands for this run, each once; one counts as applied when the next is asked for.
+
+        Raises:
+            Fenced: a newer owner has the name.
+        """
+        return self._commands.each()
+
+    def interruptible(self) -> Interruption:
+        """A block that an interrupt cancels; it ends quietly, and `reason` says why."""
+        return Interruption(self._commands)
+
+    # ---- ending
+
+    async def end(self, result: Value = None, *, outcome: str = "done", timeout: float | None = None) -> None:
+        """The run is over; waits until that is stored. `outcome` is done, failed or cancelled.
+
+        Raises:
+            BadValue: another outcome, or a result that cannot be sent.
+            TimeoutError: `timeout` seconds passed; the end stays in the outbox and goes out later.
+            Fenced: a newer owner has the name.
+        """
+        self._check_open()
+        if outcome not in OUTCOMES:
+            raise BadValue(f"outcome {outcome!r} is not one of {', '.join(OUTCOMES)}")
+        data = {"outcome": outcome} if result is None else {"outcome": outcome, "result": result}
+        check_value(data, END)
+        self._commands.end()
+        self._append((Entry(END, data),), closing=True)
+        await self.flush(timeout)
+        self._host.state.store.submit(self._host.state.forget_outbox(self.name), sync=False)
+
+    async def withdraw(self, to: Cursor | None = None) -> None:
+        """Take back this attempt's output, or what was emitted after `to`; the run goes on in a new epoch.
+
+        Raises:
+            Gone: `to` is no longer in the log; nothing was withdrawn.
+            Fenced: a newer owner has the name.
+        """
+        self._check_open()
+        intent: Intent = ATTEMPT if to is None else to.position
+        save = self._writer.withdraw(intent, _fresh())
+        if save is None:
+            raise NoJournal(f"{self.name!r} is not owned yet; wait for the grant before you withdraw")
+        before = self.epoch
+        self._save(save)
+        while not self._writer.owned:
+            if self._writer.finished:
+                raise self._failure()
+            await self._signal.wait()
+        if self.epoch == before:
+            raise Gone(f"{to} is no longer in the log of {self.name!r}; nothing was withdrawn")
+
+
+def _fresh() -> bytes:
+    return secrets.token_bytes(8)
+
+
+def _receipted(outbox: Outbox) -> Iterator[str]:
+    """IDs of commands whose receipts an earlier process left in the outbox."""
+    for row in outbox.rows:
+        for entry in row.entries:
+            if entry.type == RECEIPT:
+                yield entry.data["id"]
