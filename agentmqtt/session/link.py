@@ -190,7 +190,7 @@ class Session:
     def _on_presence(self, delivery: Delivery) -> None:
         """Somebody wrote our presence. Before our own birth stands it tells about the past only."""
         payload, presence = delivery.payload, self._presence
-        if presence is None or not self._ever_born or payload == self._birth:
+        if presence is None or not self._ever_born or payload == self._birth or payload in self._rivals:
             return
         if not presence.is_mine(payload):
             self._rival(payload)
