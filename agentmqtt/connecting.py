@@ -60,9 +60,13 @@ def connect(
         url or os.environ.get("AGENTMQTT_BROKER") or DEFAULT_URL,
         username=username,
         password=password,
-        tls_ca=tls_ca,
-        tls_cert=tls_cert,
-        tls_key=tls_key,
+        tls_ca=_path(tls_ca),
+        tls_cert=_path(tls_cert),
+        tls_key=_path(tls_key),
     )
     path = default_state() if state is None else state
     return Client(transport, lambda: open_store(path), options=options)
+
+
+def _path(path: str | os.PathLike[str] | None) -> str | None:
+    return None if path is None else os.fspath(path)

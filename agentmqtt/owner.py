@@ -80,6 +80,7 @@ class OwnedRun:
         self._pump_due = False
         self._breath = 0
         self._entered = False
+        self._over = False
 
     # ---- what it stands for
 
@@ -187,7 +188,7 @@ class OwnedRun:
         try:
             if self._fenced is not None:
                 self._leave_fenced(kind)
-            if not self._writer.finished and not self._writer.outbox.sealed:
+            if not (self._over or self._writer.finished or self._writer.outbox.sealed):
                 await self._leave(error)
         finally:
             self._close()
@@ -283,7 +284,7 @@ class OwnedRun:
     def _check_open(self) -> None:
         if self._fenced is not None or self._writer.finished:
             raise self._failure()
-        if self._writer.outbox.sealed:
+        if self._over or self._writer.outbox.sealed:
             raise UsageError(f"{self.name!r} is over: nothing can be emitted after end() or release")
 
     # ---- disk
@@ -477,6 +478,7 @@ class OwnedRun:
         data = {"outcome": outcome} if result is None else {"outcome": outcome, "result": result}
         check_value(data, END)
         self._commands.end()
+        self._over = True
         self._append((Entry(END, data),), closing=True)
         await self.flush(timeout)
         self._host.state.store.submit(self._host.state.forget_outbox(self.name), sync=False)

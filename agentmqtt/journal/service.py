@@ -51,6 +51,7 @@ class Journal:
         self._batch = Batch(store, self)
         self._desk = Desk(self._shelf, self._batch, self._publish, self.options)
         self._history = History(self._shelf, self._batch, self.options, self._desk.answer)
+        self._desk.fetch = self._history.ask
         self._retention = Retention(self._shelf, self.options)
         self._session: Session | None = None
         self._stack = contextlib.AsyncExitStack()
