@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
 MAX = 2**63 - 1
@@ -44,7 +45,13 @@ class Store(Protocol):
 
     Writes take effect in the order of `submit`, all of one call or none. What survives a crash is
     always a prefix of the submitted calls.
+
+    A commit that fails undoes itself and fails every call submitted before its `done` was told, so
+    nothing is written that builds on what is not there. Calls made from then on are tried again.
     """
+
+    replaced: Path | None
+    """Where a damaged or foreign file was put when this one took its place."""
 
     def submit(self, writes: Sequence[Write], done: Done | None = None, *, sync: bool = True) -> None:
         """Queue writes for the next commit; everything that waits becomes one transaction.
