@@ -24,8 +24,8 @@ from agentmqtt.transport.topics import matches
 class MemoryBus:
     """A small broker: `+` and `#`, retained messages, sessions with a bounded queue, wills, takeover by client ID.
 
-    Everything happens in an order that depends on `seed` and the calls only. `queue_limit` messages wait for an
-    absent client; what comes then is dropped and counted in `overflowed`. With `announce_takeover` the loser
+    Everything happens in an order that depends on `seed` and the calls only. `queue_limit` messages wait for a
+    client that is absent or slow; what comes then is dropped and counted in `overflowed`. With `announce_takeover` the loser
     learns it (MQTT 5); without, its connection just ends (3.1.1).
     """
 

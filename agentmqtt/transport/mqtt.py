@@ -149,6 +149,8 @@ class MqttConnection:
         pipe = self._pipe
         if pipe is None:
             return
+        if goodbye and self._waiting:  # a small window of the broker must not eat the last words
+            await asyncio.wait((self._waiting[-1].done,), timeout=GOODBYE)
         if goodbye and not self.lost.done():
             self._wire.goodbye()
             self._end(LinkLost("this side closed the connection"), abort=False)
