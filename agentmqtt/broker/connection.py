@@ -133,6 +133,7 @@ class Connection:
         if len(connect.client_id) > limit or not (connect.client_id or connect.clean):
             self._refuse(packets.connack(packets.BAD_CLIENT_ID), "a client ID that is too long or missing [3.1.3-8]")
             return
+        connect = connect._replace(client_id=connect.client_id or f"auto-{secrets.token_hex(8)}")
         identity = await self._gate.admit(connect, self._pipe)
         if identity is None:
             code = packets.NOT_AUTHORISED if connect.username is None else packets.BAD_LOGIN
@@ -156,9 +157,8 @@ class Connection:
         return [pattern for pattern, allowed in zip(filters, answers, strict=True) if not allowed]
 
     def _accept(self, connect: packets.Connect, identity: Identity, revoked: Iterable[str]) -> None:
-        client_id = connect.client_id or f"auto-{secrets.token_hex(8)}"
         try:
-            session, present = self._engine.attach(self, client_id, identity.user, clean=connect.clean)
+            session, present = self._engine.attach(self, connect.client_id, identity.user, clean=connect.clean)
         except NotYours as error:
             self._refuse(packets.connack(packets.NOT_AUTHORISED), str(error))
             return

@@ -1,0 +1,393 @@
+"""Login before effect, takeover, wills, keep-alive, backpressure: one connection and its neighbours."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from tests.broker import wire
+from tests.broker.wire import BYE, PING, PONG, WELCOME, WELCOME_BACK, Door, Peer, arrive, engine, settle
+
+WILL = ("w", b"gone", 1, True)
+
+# ------------------------------------------------------------------ login
+
+
+async def test_nothing_happens_before_the_login_succeeded() -> None:
+    door = Door({"ann": b"right"})
+    broker = engine()
+    ann = await arrive(broker, "a", door=door, clean=False, user="ann", password=b"right")
+    await ann.ask(wire.subscribe(1, ("t", 1)))
+    for clean in (True, False):
+        stranger = Peer(broker, door)
+        refused = await stranger.ask(wire.connect("a", clean=clean, user="ann", password=b"x", will=WILL))
+        assert refused == b"\x20\x02\x00\x04"
+    assert not ann.closed
+    writer = await arrive(broker, "w", door=door)
+    await writer.ask(wire.publish("t", b"", 1, 1))
+    assert await ann.heard() == wire.publish("t", b"", 1, 1)
+    assert list(broker.sessions) == ["a", "w"]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("online", [True, False])
+async def test_a_client_id_belongs_to_the_user_that_made_its_session(online: bool, clean: bool) -> None:
+    door = Door({"ann": b"a", "eve": b"e"})
+    broker = engine()
+    ann = await arrive(broker, "a", door=door, clean=False, user="ann", password=b"a")
+    if not online:
+        await ann.ask(BYE)
+    eve = Peer(broker, door)
+    assert await eve.ask(wire.connect("a", clean=clean, user="eve", password=b"e")) == b"\x20\x02\x00\x05"
+    assert "a" in broker.sessions
+    assert ann.closed is not online
+
+
+async def test_requests_that_came_with_the_connect_wait_for_the_login() -> None:
+    door = Door()
+    door.wait = asyncio.Event()
+    broker = engine()
+    peer = Peer(broker, door)
+    assert await peer.ask(wire.connect("a"), wire.publish("s", b"p", 1, 1, retain=True)) == b""
+    assert peer.pipe.paused
+    assert not broker.sessions
+    assert broker._retained.get("s") is None
+    door.wait.set()
+    assert await peer.heard() == WELCOME + wire.puback(1)
+    assert not peer.pipe.paused
+
+
+async def test_a_client_that_leaves_during_its_login_leaves_nothing() -> None:
+    door = Door()
+    door.wait = asyncio.Event()
+    broker = engine()
+    peer = Peer(broker, door)
+    await peer.ask(wire.connect("a", will=WILL))
+    await peer.vanish()
+    door.wait.set()
+    await settle()
+    assert not broker.sessions
+    assert broker._retained.get("w") is None
+    assert peer.gone == [peer.connection]
+
+
+async def test_a_login_that_takes_too_long_is_cut() -> None:
+    door = Door()
+    door.wait = asyncio.Event()
+    for said in (b"", wire.connect()[:-1], wire.connect()):
+        peer = Peer(engine(connect_timeout=0.01), door)
+        await peer.ask(said)
+        await asyncio.sleep(0.03)
+        assert peer.closed
+
+
+async def test_a_gate_that_breaks_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Door):
+        async def admit(self, connect: object, pipe: object) -> None:
+            raise RuntimeError("no database")
+
+    peer = Peer(engine(), Broken())
+    assert await peer.ask(wire.connect()) == b""
+    assert peer.closed
+    assert "no database" in caplog.text
+
+
+async def test_there_is_room_for_so_many_sessions_and_expired_ones_make_room() -> None:
+    now = 0.0
+    broker = engine(sessions=2, session_expiry=60.0)
+    broker._clock = lambda: now
+    for name in "ab":
+        await (await arrive(broker, name, clean=False)).ask(BYE)
+    peer = Peer(broker)
+    assert await peer.ask(wire.connect("c")) == b"\x20\x02\x00\x03"
+    now = 61.0
+    peer = Peer(broker)
+    assert await peer.ask(wire.connect("c")) == WELCOME
+    peer = Peer(broker)
+    assert await peer.ask(wire.connect("a", clean=False)) == WELCOME  # its session has expired
+
+
+# ------------------------------------------------------------------ takeover
+
+
+@pytest.mark.parametrize("old_clean", [True, False])
+@pytest.mark.parametrize("new_clean", [True, False])
+async def test_a_takeover_closes_the_old_connection_and_serves_the_new(old_clean: bool, new_clean: bool) -> None:
+    """[3.1.4-2]"""
+    broker = engine()
+    old = await arrive(broker, "a", clean=old_clean, will=WILL)
+    await old.ask(wire.subscribe(1, ("t", 1)))
+    new = await arrive(broker, "a", clean=new_clean)
+    resumed = not old_clean and not new_clean
+    assert new.welcome == (WELCOME_BACK if resumed else WELCOME)
+    assert old.closed
+    assert broker._retained.get("w").payload == b"gone"
+    await old.vanish()  # the end of the old socket, noticed late, does not touch the new one
+    if not resumed:
+        await new.ask(wire.subscribe(1, ("t", 1)))
+    writer = await arrive(broker, "w")
+    await writer.ask(wire.publish("t", b"p", 1, 1))
+    assert await new.heard() == wire.publish("t", b"p", 1, 1)
+    assert old.pipe.out == b""
+
+
+async def test_bytes_of_a_connection_that_was_taken_over_are_ignored() -> None:
+    broker = engine()
+    old = await arrive(broker, "a")
+    await arrive(broker, "a")
+    assert await old.ask(wire.publish("s", b"p", 1, 1, retain=True)) == b""
+    assert broker._retained.get("s") is None
+
+
+async def test_a_takeover_repeats_what_the_old_connection_did_not_acknowledge() -> None:
+    broker = engine()
+    old, writer = await arrive(broker, "a", clean=False), await arrive(broker, "w")
+    await old.ask(wire.subscribe(1, ("t", 1)))
+    await writer.ask(wire.publish("t", b"p", 1, 1))
+    new = await arrive(broker, "a", clean=False)
+    assert new.welcome == WELCOME_BACK + wire.publish("t", b"p", 1, 1, dup=True)
+
+
+# ------------------------------------------------------------------ wills
+
+
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [
+        ("vanish", True),
+        ("malformed", True),
+        ("second connect", True),
+        ("goodbye", False),
+        ("stop", False),
+    ],
+)
+async def test_the_will_is_for_an_abnormal_end_only(end: str, expected: bool) -> None:
+    """[3.1.2-8, 3.1.2-10]"""
+    broker = engine()
+    watcher, peer = await arrive(broker, "watcher"), await arrive(broker, "p", will=WILL)
+    await watcher.ask(wire.subscribe(1, ("w", 2)))
+    if end == "vanish":
+        await peer.vanish()
+    elif end == "stop":
+        peer.connection.stop()
+    else:
+        await peer.ask({"malformed": b"\xf0\x00", "second connect": wire.connect("p"), "goodbye": BYE}[end])
+    await peer.vanish()
+    assert await watcher.heard() == (wire.publish("w", b"gone", 1, 1) if expected else b"")
+    assert (broker._retained.get("w") is not None) is expected
+
+
+async def test_a_goodbye_right_behind_the_connect_is_a_goodbye() -> None:
+    broker = engine()
+    peer = Peer(broker)
+    assert await peer.ask(wire.connect("p", will=WILL), BYE) == WELCOME
+    await peer.vanish()
+    assert broker._retained.get("w") is None
+
+
+async def test_a_new_connection_replaces_the_will() -> None:
+    broker = engine()
+    await (await arrive(broker, "p", clean=False, will=WILL)).ask(BYE)
+    peer = await arrive(broker, "p", clean=False)
+    await peer.vanish()
+    assert broker._retained.get("w") is None
+
+
+async def test_a_will_that_may_not_be_published_is_refused_at_the_door() -> None:
+    broker = engine()
+    for door, topic in [(Door(denied={("publish", "w")}), "w"), (Door(), "$SYS/w")]:
+        peer = Peer(broker, door)
+        answer = await peer.ask(wire.connect("p", will=(topic, b"", 0, False)))
+        assert answer == b"\x20\x02\x00\x05"
+
+
+# ------------------------------------------------------------------ keep-alive
+
+
+async def test_silence_of_one_and_a_half_keep_alives_ends_it() -> None:
+    """[3.1.2-24]"""
+    broker = engine()
+    loop = asyncio.get_running_loop()
+    silent = await arrive(broker, "silent", keepalive=1, will=WILL)
+    alive, patient = await arrive(broker, "alive", keepalive=1), await arrive(broker, "patient")
+    start = loop.time()
+    while not silent.closed:
+        assert await alive.ask(PING) == PONG
+        await asyncio.sleep(0.1)
+        assert loop.time() < start + 5
+    assert loop.time() >= start + 1.4
+    assert broker._retained.get("w") is not None
+    assert not alive.closed
+    assert not patient.closed
+
+
+async def test_bytes_that_never_make_a_packet_do_not_keep_it_alive() -> None:
+    peer = await arrive(engine(), "p", keepalive=1)
+    peer.say(b"\x30\x7f")
+    for _ in range(40):
+        if peer.closed:
+            break
+        peer.say(b"x")
+        await asyncio.sleep(0.05)
+    assert peer.closed
+
+
+# ------------------------------------------------------------------ backpressure
+
+
+async def test_a_flood_gives_the_others_their_turn() -> None:
+    broker = engine()
+    flood, other = await arrive(broker, "flood"), await arrive(broker, "other")
+    flood.say(PING * 10_000)
+    assert flood.pipe.paused
+    other.say(PING)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert other.pipe.out == PONG
+    assert len(flood.pipe.out) < 10_000
+    for _ in range(50):
+        await settle()
+    assert flood.pipe.out == PONG * 10_000
+    assert not flood.pipe.paused
+
+
+async def test_what_a_full_pipe_cannot_take_waits_in_the_queue_and_the_client_is_not_read() -> None:
+    broker = engine(write_buffer=4_096)
+    reader, writer = await arrive(broker, "r"), await arrive(broker, "w")
+    await reader.ask(wire.subscribe(1, ("t", 1)))
+    reader.pipe.keeps = True
+    await writer.ask(*(wire.publish("t", b"x" * 1_000, 1, n) for n in range(1, 21)))
+    assert 4_096 <= reader.pipe.stuck < 6_000
+    assert reader.pipe.paused
+    assert broker.sessions["r"].unacknowledged == 20
+    for _ in range(10):
+        reader.pipe.stuck = 0
+        reader.connection.writable()
+        await settle()
+    assert [pid for _, _, pid in wire.published(await reader.heard())] == list(range(1, 21))
+    assert not reader.pipe.paused
+
+
+@pytest.mark.parametrize("clean", [True, False])
+async def test_a_reader_that_does_not_read_is_cut_off_and_nobody_else_notices(
+    clean: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = engine(queue=50, window=10)
+    slow, good = await arrive(broker, "slow", clean=clean, will=WILL), await arrive(broker, "good")
+    await slow.ask(wire.subscribe(1, ("t", 1)))
+    await good.ask(wire.subscribe(1, ("t", 0)))
+    writer = await arrive(broker, "w")
+    with caplog.at_level(logging.WARNING):
+        await writer.ask(*(wire.publish("t", b"%d" % n, 1, n) for n in range(1, 101)))
+    assert slow.pipe.aborted
+    assert "'slow' at test:1 is cut off: it does not read: 50 messages" in caplog.text
+    assert broker.counters["evicted"] == 1
+    assert (await good.heard()).count(b"\x00\x01t") == 100
+    assert broker._retained.get("w") is not None
+    assert ("slow" in broker.sessions) is not clean
+    if not clean:
+        assert broker.counters["dropped"] == 100 - 60
+        assert "queue of offline client 'slow' is full" in caplog.text
+        again = Peer(broker)
+        heard = await again.ask(wire.connect("slow", clean=False))
+        assert [pid for _, _, pid in wire.published(heard[4:])] == list(range(1, 11))
+
+
+async def test_a_reader_of_qos_0_that_does_not_read_is_cut_off_too() -> None:
+    broker = engine(write_buffer=4_096, queue=50)
+    slow, writer = await arrive(broker, "slow"), await arrive(broker, "w")
+    await slow.ask(wire.subscribe(1, ("t", 0)))
+    slow.pipe.keeps = True
+    await writer.ask(wire.publish("t", b"x" * 500) * 100)
+    assert slow.pipe.aborted
+    assert "slow" not in broker.sessions
+
+
+async def test_offline_sessions_drop_beyond_their_bounds_and_say_so(caplog: pytest.LogCaptureFixture) -> None:
+    broker = engine(queue=3)
+    reader, writer = await arrive(broker, "r", clean=False), await arrive(broker, "w")
+    await reader.ask(wire.subscribe(1, ("t", 1)), BYE)
+    await writer.ask(*(wire.publish("t", b"%d" % n, 1, n) for n in range(1, 8)))
+    assert broker.counters["dropped"] == 4
+    assert caplog.text.count("queue of offline client 'r' is full") == 1
+    again = Peer(broker)
+    heard = await again.ask(wire.connect("r", clean=False))
+    assert [payload for _, payload, _ in wire.published(heard[4:])] == [b"1", b"2", b"3"]
+
+
+async def test_too_many_qos_2_messages_without_their_end_close_the_connection() -> None:
+    peer = await arrive(engine(inbound=2), "p")
+    heard = await peer.ask(*(wire.publish("t", b"", 2, n) for n in (1, 2, 3)))
+    assert heard == wire.pubrec(1) + wire.pubrec(2)
+    assert peer.closed
+
+
+async def test_subscriptions_are_bounded() -> None:
+    peer = await arrive(engine(subscriptions=2), "p")
+    heard = await peer.ask(wire.subscribe(1, ("a", 0), ("b", 0), ("c", 0), ("a", 1)))
+    assert heard == wire.suback(1, 0, 0, 0x80, 1)
+
+
+async def test_messages_that_a_journal_serves_are_not_queued_for_offline_sessions() -> None:
+    broker = engine()
+    broker._unqueued.add("root/+/out", "root/+/out", 0)
+    reader, writer = await arrive(broker, "r", clean=False), await arrive(broker, "w")
+    await reader.ask(wire.subscribe(1, ("root/#", 1)))
+    await writer.ask(wire.publish("root/x/out", b"live", 1, 1))
+    assert await reader.heard() == wire.publish("root/x/out", b"live", 1, 1)
+    await reader.ask(wire.puback(1), BYE)
+    await writer.ask(wire.publish("root/x/out", b"missed", 1, 2), wire.publish("root/x/ack", b"kept", 1, 3))
+    again = Peer(broker)
+    heard = await again.ask(wire.connect("r", clean=False))
+    assert wire.published(heard[4:]) == [("root/x/ack", b"kept", 2)]
+
+
+# ------------------------------------------------------------------ access
+
+
+@pytest.mark.parametrize("slow", [True, False])
+async def test_rules_hold_for_publish_subscribe_and_delivery(slow: bool) -> None:
+    denied = {("publish", "no"), ("subscribe", "secret"), ("receive", "open/secret")}
+    door = Door(denied=denied, slow=slow)
+    broker = engine()
+    peer, free = await arrive(broker, "p", door=door), await arrive(broker, "free")
+    await free.ask(wire.subscribe(1, ("#", 0)))
+    assert await peer.ask(wire.subscribe(1, ("secret", 1), ("open/+", 1))) == wire.suback(1, 0x80, 1)
+    heard = await peer.ask(wire.publish("no", b"", 1, 1), wire.publish("yes", b"", 1, 2), PING)
+    assert heard == wire.puback(1) + wire.puback(2) + PONG
+    assert await free.heard() == wire.publish("yes", b"")
+    await free.ask(wire.publish("open/secret", b"", 1, 1), wire.publish("open/a", b"", 1, 2))
+    assert await peer.heard() == wire.publish("open/a", b"", 1, 1)
+    assert broker.sessions["p"].unacknowledged == 1
+
+
+async def test_rules_hold_for_retained_messages() -> None:
+    door = Door(denied={("receive", "s/secret")}, slow=True)
+    broker = engine()
+    writer = await arrive(broker, "w")
+    await writer.ask(wire.publish("s/secret", b"", 1, 1, retain=True), wire.publish("s/secret", b"p", retain=True))
+    peer = await arrive(broker, "p", door=door)
+    assert await peer.ask(wire.subscribe(1, ("s/+", 1))) == wire.suback(1, 1)
+    await writer.ask(wire.publish("s/open", b"p", 1, 1, retain=True))
+    assert await peer.heard() == wire.publish("s/open", b"p", 1, 1)
+
+
+async def test_a_resumed_session_loses_the_subscriptions_it_may_no_longer_have() -> None:
+    broker = engine()
+    peer = await arrive(broker, "p", clean=False)
+    await peer.ask(wire.subscribe(1, ("a", 1), ("b", 1)), BYE)
+    peer = await arrive(broker, "p", clean=False, door=Door(denied={("subscribe", "a")}))
+    assert list(broker.sessions["p"].subscriptions) == ["b"]
+
+
+async def test_messages_keep_their_order_while_rules_are_asked() -> None:
+    broker = engine()
+    peer, reader = await arrive(broker, "p", door=Door(slow=True)), await arrive(broker, "r", door=Door(slow=True))
+    await reader.ask(wire.subscribe(1, ("#", 1)))
+    await peer.ask(*(wire.publish(f"t/{n % 7}", b"%d" % n, 1, n) for n in range(1, 60)))
+    for _ in range(30):
+        await settle()
+    heard = await reader.heard()
+    assert [payload for _, payload, _ in wire.published(heard)] == [b"%d" % n for n in range(1, 60)]
