@@ -9,11 +9,14 @@ from agentmqtt.core.ledger import Holder
 
 @dataclasses.dataclass(slots=True)
 class Lease:
-    """One process: until when it counts as alive, and the names that it owns."""
+    """One process: until when it counts as alive, and the names that it owns.
+
+    `conn` is its current connection; None until it spoke after a restart of the journal.
+    """
 
     until: float
     grace: float
-    conn: int
+    conn: int | None
     names: set[str] = dataclasses.field(default_factory=set)
     lost: bool = False
 
@@ -25,13 +28,13 @@ class Leases:
         self._lease, self._grace = lease, grace
         self._leases: dict[Holder, Lease] = {}
 
-    def hold(self, holder: Holder, name: str, now: float, conn: int = 0) -> None:
+    def hold(self, holder: Holder, name: str, now: float, conn: int | None = None) -> None:
         """A name was granted, or found with this owner after a restart."""
         lease = self._leases.get(holder)
         if lease is None:
             lease = self._leases[holder] = Lease(0, 0, conn)
         lease.names.add(name)
-        self._extend(lease, now)
+        self._extend(lease, now, conn)
 
     def drop(self, holder: Holder, name: str) -> None:
         """The name is no longer this process's."""
@@ -46,15 +49,14 @@ class Leases:
         lease = self._leases.get(holder)
         if lease is None:
             return frozenset()
-        news = lease.lost or (conn is not None and conn > lease.conn)
-        lease.conn = max(lease.conn, conn or 0)
-        self._extend(lease, now)
+        news = lease.lost or (conn is not None and (lease.conn is None or conn > lease.conn))
+        self._extend(lease, now, conn)
         return frozenset(lease.names) if news else frozenset()
 
     def died(self, holder: Holder, conn: int, now: float) -> frozenset[str]:
-        """Its will came. It counts only for the current connection (§5.4)."""
+        """Its will came. It counts only for the current connection, and only if that is known (§5.4)."""
         lease = self._leases.get(holder)
-        if lease is None or lease.lost or conn < lease.conn:
+        if lease is None or lease.lost or conn != lease.conn:
             return frozenset()
         lease.until, lease.grace, lease.lost = now, now + self._grace, True
         return frozenset(lease.names)
@@ -80,5 +82,7 @@ class Leases:
         """Boot IDs under which a client owns names."""
         return frozenset(boot for owner, boot in self._leases if owner == client)
 
-    def _extend(self, lease: Lease, now: float) -> None:
+    def _extend(self, lease: Lease, now: float, conn: int | None) -> None:
         lease.until, lease.lost = now + self._lease, False
+        if conn is not None:
+            lease.conn = max(conn, lease.conn or 0)
