@@ -114,6 +114,8 @@ class SQLiteStore:
     def _commit(self, calls: Sequence[Call]) -> None:
         """One transaction, or nothing and a StoreError."""
         sync = any(call.sync for call in calls)
+        if not any(call.writes for call in calls) and not (sync and self._unsynced):
+            return
         try:
             with _translated(self.path):
                 self._check_file()
@@ -126,8 +128,8 @@ class SQLiteStore:
 
     def _check_file(self) -> None:
         # A file that was removed can be written for ever; nobody will find again what is in it.
-        if self.path.stat().st_ino != self._inode:
-            raise StoreUnusable(f"store {self.path} was replaced by another file; restart this process")
+        if not self.path.exists() or self.path.stat().st_ino != self._inode:
+            raise StoreUnusable(f"store {self.path} was removed or replaced while it was open; restart this process")
 
     def _transact(self, calls: Sequence[Call], *, sync: bool) -> set[str]:
         db = self._writer = self._writer or _connect(self.path)
@@ -331,7 +333,12 @@ def _quick_check(db: sqlite3.Connection, path: Path, *, whole: bool) -> str:
 
 
 def _outdated(db: sqlite3.Connection, path: Path) -> str | None:
-    row = db.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
+    try:
+        row = db.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
+    except sqlite3.OperationalError as error:
+        if _code(error) != sqlite3.SQLITE_ERROR:
+            raise
+        row = None
     if row is None:
         return "holds no version"
     if row[0] > VERSION:

@@ -125,9 +125,9 @@ async def test_calls_may_be_submitted_while_being_told(store: Store) -> None:
 async def test_one_bad_callback_does_not_keep_the_result_from_others(store: Store) -> None:
     problems: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: problems.append(context))
-    store.submit([put("a")], lambda _: {}[1])
+    store.submit([put("a")], lambda _: [][1])
     await write(store, put("b"))
-    assert [type(problem["exception"]) for problem in problems] == [KeyError]
+    assert [type(problem["exception"]) for problem in problems] == [IndexError]
 
 
 async def test_size_grows_and_what_was_deleted_does_not_count(store: Store) -> None:
