@@ -136,6 +136,8 @@ class Reader:
             self._rewind(page.start)
         self._learn(page.epoch, page.parent)
         for item in page.items:
+            if len(self.buffer) >= self._capacity:
+                break  # the rest is asked for when there is room
             self._put_item(item)
         self.behind = page.tail > self.position
         self._replay()

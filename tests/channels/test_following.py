@@ -164,12 +164,12 @@ async def test_one_unread_name_does_not_starve_the_others(site: Site) -> None:
         await calm.end()
         await noisy.end()
         assert text(await reading) == "".join(f"{n} " for n in range(0, 3000, 100))
-        assert len(unread._reader.buffer) <= 50 + 64
+        assert len(unread._reader.buffer) <= 50 + 64  # and at most the frame that filled it
         items = await until(unread, ended)
     assert [event.data for event in fold(items) if event.type == "step"] == list(range(3000))
 
 
-NAMES = ["a/b", "a+b", "#", "$x", "a.b", "two words", "🦊", "é", "é", "x" * 5000, "~", "%7E", "A", "a"]
+NAMES = ["a/b", "a+b", "#", "$x", "a.b", "two words", "🦊", "\u00e9", "e\u0301", "x" * 5000, "~", "%7E", "A", "a"]
 
 
 async def test_names_are_exact_and_never_another_channels(site: Site) -> None:

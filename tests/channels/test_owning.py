@@ -54,28 +54,43 @@ async def test_a_second_owner_is_refused_while_the_first_lives(site: Site) -> No
 async def test_a_takeover_fences_the_first_owner(site: Site) -> None:
     async with site.connect("one") as one, site.connect("two") as two, site.connect("phone") as phone:
         async with phone.watch("taken") as watched:
-            with pytest.raises(Fenced) as caught:
-                async with one.own("taken") as first:
-                    await first.emit("text", "one ")
-                    await first.flush()
-                    async with two.own("taken", takeover=True) as second:
-                        await second.emit("text", "two")
-                        await second.end()
-                    await asyncio.Event().wait()  # the block is cancelled
+            first = asyncio.create_task(own_until_cancelled(one, "taken", "one "))
+            await until(watched, said("one "))
+            async with two.own("taken", takeover=True) as second:
+                with pytest.raises(Fenced) as caught:
+                    await first
+                await second.emit("text", "two")
+                await second.end()
             assert caught.value.unsent == 0
+        async with phone.watch("taken", resume=False) as watched:
             assert text(await until(watched, ended)) == "one two"
 
 
+async def own_until_cancelled(client: Client, name: str, word: str) -> None:
+    async with client.own(name) as run:
+        await run.emit("text", word)
+        await run.flush()
+        await asyncio.Event().wait()
+
+
 async def test_the_fenced_owner_cannot_emit(site: Site) -> None:
+    async def work(client: Client) -> None:
+        async with client.own("taken") as run:
+            owned.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                with pytest.raises(Fenced):
+                    await run.emit("text", "zombie")
+                raise
+
+    owned = asyncio.Event()
     async with site.connect("one") as one, site.connect("two") as two:
-        with pytest.raises(Fenced):
-            async with one.own("taken") as first, two.own("taken", takeover=True):
-                try:
-                    await asyncio.Event().wait()
-                except asyncio.CancelledError:
-                    with pytest.raises(Fenced):
-                        await first.emit("text", "zombie")
-                    raise
+        first = asyncio.create_task(work(one))
+        await owned.wait()
+        async with two.own("taken", takeover=True):
+            with pytest.raises(Fenced):
+                await first
 
 
 async def test_another_host_gets_the_name_after_the_lease(site: Site) -> None:

@@ -80,12 +80,12 @@ async def test_too_late_after_the_end_and_for_what_was_never_taken(site: Site) -
 async def test_an_interrupt_cancels_the_block_and_the_reason_reaches_the_code(site: Site) -> None:
     async with site.connect("phone") as phone, site.connect("agent") as agent, agent.own("long") as run:
         async with phone.watch("long") as watched:
+            pressing = asyncio.create_task(watched.interrupt("user pressed stop"))
             async with run.interruptible() as scope:
-                receipt = await watched.interrupt("user pressed stop")
                 await asyncio.Event().wait()
             assert scope.interrupted
             assert scope.reason == "user pressed stop"
-            assert await receipt.outcome(5) is CommandState.APPLIED
+            assert await (await pressing).outcome(5) is CommandState.APPLIED
         await run.end(outcome="cancelled")
 
 
