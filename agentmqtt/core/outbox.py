@@ -35,8 +35,8 @@ class Row:
         return self.first + len(self.entries) - 1
 
     @property
-    def is_receipt(self) -> bool:
-        return all(entry.type == RECEIPT for entry in self.entries)
+    def receipts(self) -> tuple[Entry, ...]:
+        return tuple(entry for entry in self.entries if entry.type == RECEIPT)
 
     @property
     def seals(self) -> bool:
@@ -48,7 +48,8 @@ class Header:
     """What an owner's disk knows about one name, beside the rows (§5.3).
 
     `base` is the number of the last event that left the outbox in this epoch; rows up to
-    `numbered` (a `seq`) have numbers in it, and so have those appended while it was owned.
+    `numbered` (a `seq`) have numbers in it, and so have those appended while it was owned. `intent`
+    withdraws rows up to `upto` (a `seq`): what was emitted after it was asked for is the new attempt's.
     """
 
     instance: bytes
@@ -58,16 +59,17 @@ class Header:
     base: int = 0
     numbered: int = 0
     intent: Intent = None
+    upto: int = 0
 
     def pack(self) -> Value:
         intent = [*self.intent] if isinstance(self.intent, Position) else self.intent
-        return [1, self.instance, self.inc, self.epoch, [*self.parent], self.base, self.numbered, intent]
+        return [1, self.instance, self.inc, self.epoch, [*self.parent], self.base, self.numbered, intent, self.upto]
 
     @classmethod
     def unpack(cls, value: Value) -> Header:
-        _, instance, inc, epoch, parent, base, numbered, intent = value[:8]
+        _, instance, inc, epoch, parent, base, numbered, intent, upto = value[:9]
         goal = Position(*intent) if isinstance(intent, list) else intent
-        return cls(instance, inc, epoch, Position(*parent), base, numbered, goal)
+        return cls(instance, inc, epoch, Position(*parent), base, numbered, goal, upto)
 
 
 class Outbox:
@@ -76,7 +78,7 @@ class Outbox:
     def __init__(self, header: Header, rows: Iterable[Row] = ()) -> None:
         self.header = header
         self.rows: deque[Row] = deque(rows)
-        self.next_seq = max([header.numbered, *(row.seq for row in self.rows)]) + 1
+        self.next_seq = max([header.numbered, header.upto, *(row.seq for row in self.rows)]) + 1
         self.bytes = sum(row.size for row in self.rows)
         self.events = sum(len(row.entries) for row in self.rows)
         self._number(lambda row: row.seq <= header.numbered or row.first > 0)
@@ -111,11 +113,18 @@ class Outbox:
             self.header.base = gone[-1].last
         return gone
 
-    def drop_withdrawn(self, upto: int) -> list[Row]:
-        """Remove rows up to the `seq` `upto` but for receipts: those are never withdrawn (§7.3)."""
-        gone = [row for row in self.rows if row.seq <= upto and not row.is_receipt]
-        self._keep([row for row in self.rows if row.seq > upto or row.is_receipt])
-        return gone
+    def drop_withdrawn(self) -> tuple[list[Row], list[Row]]:
+        """Take out what the intent is about, all but receipts: those are never withdrawn (§7.3).
+
+        Returns the rows that are gone, and those of which only the receipts are left.
+        """
+        about = [row for row in self.rows if row.seq <= self.header.upto]
+        gone = [row for row in about if not row.receipts]
+        changed = [row for row in about if 0 < len(row.receipts) < len(row.entries)]
+        for row in changed:
+            row.entries = row.receipts
+        self._keep([row for row in self.rows if row.seq > self.header.upto or row.receipts])
+        return gone, changed
 
     def drop_all(self) -> list[Row]:
         gone = list(self.rows)

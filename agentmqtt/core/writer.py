@@ -23,11 +23,12 @@ DOUBTS = 3
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Save:
-    """Write the header (fsync it if `sync`) and remove these rows, in one transaction."""
+    """Write the header (fsync it if `sync`), remove the rows that are gone, write those that changed: one transaction."""
 
     header: Header
     gone: tuple[Row, ...] = ()
     sync: bool = False
+    changed: tuple[Row, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,7 +64,6 @@ class Writer:
         self.attempt = 0
         self._identity = identity
         self._replaces = outbox.header.epoch
-        self._withdraw_upto = outbox.next_seq - 1 if outbox.header.intent is not None else 0
         self._kicks = 0
         self._doubts = 0
         self._committed = outbox.next_seq - 1
@@ -102,8 +102,7 @@ class Writer:
 
     def intend(self, intent: Intent) -> Save:
         """Ask for a withdraw with the first claim. The intent is on disk before the claim goes out (§5.5)."""
-        self.outbox.header.intent = intent
-        self._withdraw_upto = self.outbox.next_seq - 1
+        self.outbox.header.intent, self.outbox.header.upto = intent, self.outbox.next_seq - 1
         return Save(self.outbox.header, sync=True)
 
     def withdraw(self, intent: Intent, request: bytes) -> Save | None:
@@ -142,17 +141,16 @@ class Writer:
             return None
         header = self.outbox.header
         same = header.inc == grant.inc
-        gone: list[Row] = []
-        if header.epoch and same:
-            gone += self.outbox.drop_stored(grant.stored)
+        gone = self.outbox.drop_stored(grant.stored) if header.epoch and same else []
+        changed: list[Row] = []
         if header.intent is not None and (same or header.intent == ATTEMPT or not header.epoch):
-            gone += self.outbox.drop_withdrawn(self._withdraw_upto)
+            withdrawn, changed = self.outbox.drop_withdrawn()
+            gone += withdrawn
         self.outbox.renumber(grant.inc, grant.epoch, grant.parent)
         self.stored, self.attempt = grant.parent, grant.attempt
         self._sent, self._kicks, self._doubts, self._gap_at = 0, 0, 0, -1
         self._flight.clear()
-        self._withdraw_upto = 0
-        return Save(self.outbox.header, tuple(gone), sync=True)
+        return Save(self.outbox.header, tuple(gone), sync=True, changed=tuple(changed))
 
     def on_refusal(self, refusal: Refusal, request: bytes, instance: bytes) -> Save | None:
         """The journal's no. `request` and `instance` are fresh IDs, in case the claim must change (§5.2)."""
@@ -178,7 +176,6 @@ class Writer:
         self.outbox.header.intent = None
         if was is WriterState.WITHDRAWING:
             self.outbox.adopt()
-        self._withdraw_upto = 0
         self._ask_again(request, self._replaces)
         return Save(self.outbox.header, sync=True)
 
@@ -193,7 +190,8 @@ class Writer:
         """Set aside what this disk still had, and claim as somebody new."""
         self.left_unsent += self.outbox.events
         gone = self.outbox.drop_all()
-        self.outbox.header = Header(instance, intent=self.outbox.header.intent, numbered=self.outbox.next_seq - 1)
+        top = self.outbox.next_seq - 1
+        self.outbox.header = Header(instance, numbered=top, intent=self.outbox.header.intent, upto=top)
         self._ask_again(request, refusal.epoch)
         return Save(self.outbox.header, tuple(gone), sync=True)
 

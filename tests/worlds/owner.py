@@ -267,6 +267,8 @@ class SimOwner:
         self.disk.header = save.header.pack()
         for row in save.gone:
             self.disk.rows.pop(row.seq, None)
+        for row in save.changed:
+            self.disk.rows[row.seq] = (row.seq, row.time, row.entries, row.size, row.first)
         if save.header.intent is None:
             self.disk.doomed = ()
         if save.sync:
