@@ -25,8 +25,8 @@ class MemoryBus:
     """A small broker: `+` and `#`, retained messages, sessions with a bounded queue, wills, takeover by client ID.
 
     Everything happens in an order that depends on `seed` and the calls only. `queue_limit` messages wait for a
-    client that is absent or slow; what comes then is dropped and counted in `overflowed`. With `announce_takeover` the loser
-    learns it (MQTT 5); without, its connection just ends (3.1.1).
+    client that is absent or slow; what comes then is dropped and counted in `overflowed`. With
+    `announce_takeover` the loser learns it (MQTT 5); without, its connection just ends (3.1.1).
     """
 
     def __init__(self, *, seed: int = 0, queue_limit: int = 1000, announce_takeover: bool = True) -> None:

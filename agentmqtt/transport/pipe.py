@@ -150,6 +150,15 @@ class Pipe(asyncio.Protocol):
         self.sent_at = self._loop.time()
         self._transport.write(data if self._websocket is None else self._websocket.frame(data))
 
+    def finish(self) -> None:
+        """Say after the last `flush` that nothing follows, so that a peer that waits for it closes too."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self._websocket is not None:
+            self._transport.write(self._websocket.goodbye())
+        elif self._transport.can_write_eof():
+            self._transport.write_eof()
+
     def close(self) -> None:
         """Drop the connection at once; nothing more is read or written."""
         self._in, self._at = b"", 0

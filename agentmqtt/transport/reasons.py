@@ -72,9 +72,12 @@ def dial(exc: Exception, address: Address, *, known: bool) -> LinkError:
         hint = "give its CA as tls_ca, or use the name that its certificate carries"
         text = f"the certificate of {address} is not trusted ({exc.verify_message}); {hint}"
         return Unreachable(text) if known else Refused(text)
-    if isinstance(exc, ssl.SSLError):
-        hint = "is it a TLS port?" if exc.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE") else "try again"
-        return _certificate_refused(exc, address) or Unreachable(f"no TLS with {address} ({_words(exc)}); {hint}")
+    if isinstance(exc, ssl.SSLError) and (refusal := _certificate_refused(exc, address)):
+        return refusal
+    if isinstance(exc, ssl.SSLError) or (
+        address.tls and isinstance(exc, ConnectionResetError | ConnectionAbortedError)
+    ):
+        return Unreachable(f"no TLS with {address} ({_words(exc)}); is it a TLS port?")
     if isinstance(exc, WebSocketError):
         return _websocket(exc, address)
     if isinstance(exc, socket.gaierror):

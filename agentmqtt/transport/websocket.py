@@ -58,6 +58,10 @@ class WebSocket:
         key = os.urandom(4)
         return header + key + _mask(payload, key)
 
+    def goodbye(self) -> bytes:
+        """The frame that ends a WebSocket in peace (RFC 6455 §7.4.1)."""
+        return self.frame(b"\x03\xe8", _CLOSE)
+
     def feed(self, data: bytes) -> bytes:
         """The payload in `data`.
 

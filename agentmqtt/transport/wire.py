@@ -119,6 +119,7 @@ class Wire(aiomqtt.Client):
         if self._pipe is not None:
             self._pipe.send(_DISCONNECT)
             self._pipe.flush()
+            self._pipe.finish()
 
     async def grant(self, filters: Sequence[str], timeout: float) -> list[str]:
         """SUBSCRIBE at QoS 1; the filters that were not granted."""
