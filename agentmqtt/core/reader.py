@@ -204,9 +204,6 @@ class Reader:
             self._learn(frame.epoch, frame.parent)
             self.behind = True
             return
-        if len(self.buffer) >= self._capacity and frame.entries:
-            self.behind = True
-            return
         self._learn(frame.epoch, frame.parent)
         self._put_frame(frame)
 
@@ -228,6 +225,9 @@ class Reader:
     def _put_frame(self, frame: Frame) -> None:
         known = self.position.n if self.position.epoch == frame.epoch else 0
         for n, entry in enumerate(frame.entries[max(0, known + 1 - frame.first) :], max(known + 1, frame.first)):
+            if len(self.buffer) >= self._capacity:  # a slow reader leaves live mode (§6.6)
+                self.behind = True
+                return
             self.position = Position(frame.epoch, n)
             self.buffer.append(Event(Cursor(self.inc, self.position), entry.type, entry.data, frame.time))
 

@@ -164,12 +164,12 @@ async def test_one_unread_name_does_not_starve_the_others(site: Site) -> None:
         await calm.end()
         await noisy.end()
         assert text(await reading) == "".join(f"{n} " for n in range(0, 3000, 100))
-        assert len(unread._reader.buffer) <= 50 + 64  # and at most the frame that filled it
+        assert len(unread._reader.buffer) <= 50
         items = await until(unread, ended)
     assert [event.data for event in fold(items) if event.type == "step"] == list(range(3000))
 
 
-NAMES = ["a/b", "a+b", "#", "$x", "a.b", "two words", "🦊", "\u00e9", "e\u0301", "x" * 5000, "~", "%7E", "A", "a"]
+NAMES = ["a/b", "a+b", "#", "$x", "a.b", "two words", "🦊", "\u00e9", "e\u0301", "x" * 4000, "~", "%7E", "A", "a"]
 
 
 async def test_names_are_exact_and_never_another_channels(site: Site) -> None:
@@ -186,7 +186,7 @@ async def test_names_are_exact_and_never_another_channels(site: Site) -> None:
 
 async def test_a_name_that_no_topic_can_carry_is_refused_at_creation(site: Site) -> None:
     async with site.connect("agent") as agent:
-        for name in ("", "\ud800"):
+        for name in ("", "\ud800", "x" * 5000):
             with pytest.raises(BadName):
                 agent.own(name)
             with pytest.raises(BadName):
