@@ -17,8 +17,8 @@ from agentmqtt.broker.sessions import Origin, Session
 
 log = logging.getLogger("agentmqtt.broker")
 
-_SLICE = 256
-"""Packets of one connection before the others have their turn."""
+_TURN = 0.002
+"""Seconds of one connection's packets before the others have their turn."""
 
 
 class Pipe(Protocol):
@@ -100,22 +100,21 @@ class Connection:
 
     def _work(self) -> None:
         """Handle packets until none is left, somebody holds, or it is the others' turn."""
+        start = self._loop.time()
         try:
-            for _ in range(_SLICE):
-                if self._holds or self._closed:
-                    return
+            while not (self._holds or self._closed):
                 packet = self._reader.next()
                 if packet is None:
                     return
                 self._seen = self._loop.time()
                 self._handle(packet)
+                if self._seen - start > _TURN:
+                    self.hold("turn")
+                    self._loop.call_soon(self.release, "turn")
         except UnsupportedVersion as error:
             self._refuse(error.answer, str(error))
         except MalformedPacket as error:
             self.fail(str(error))
-        else:
-            self.hold("turn")
-            self._loop.call_soon(self.release, "turn")
 
     def _handle(self, packet: packets.Packet) -> None:
         if self._talk is not None:
@@ -137,7 +136,7 @@ class Connection:
         identity = await self._gate.admit(connect, self._pipe)
         if identity is None:
             code = packets.NOT_AUTHORISED if connect.username is None else packets.BAD_LOGIN
-            self._refuse(packets.connack(code), f"login refused for user {connect.username!r}")
+            self._refuse(packets.connack(code), f"wrong login for user {connect.username!r}")
         elif connect.will is not None and not await self._may_leave(identity, connect.will):
             self._refuse(packets.connack(packets.NOT_AUTHORISED), f"a will for {connect.will.topic!r} is not allowed")
         else:
@@ -184,7 +183,7 @@ class Connection:
 
     def _refuse(self, answer: bytes, reason: str) -> None:
         self._engine.counters["refused"] += 1
-        log.warning("%s was refused: %s", self, reason)
+        log.warning("%s is refused: %s", self, reason)
         self.send(answer)
         self._leave()
 

@@ -60,6 +60,8 @@ class Engine:
     ) -> tuple[Session, bool]:
         """Connect `link` to its session; the second value tells whether one was resumed [3.1.2.4].
 
+        A session that a client without a name made is anybody's: it never was a secret.
+
         Raises:
             NotYours: another user has this client ID; nothing happened to it.
             TooManySessions: the session would be new and there is no room.
@@ -67,7 +69,7 @@ class Engine:
         old = self.sessions.get(client_id)
         if old is not None and self._expired(old):
             self.drop(old)
-        elif old is not None and old.user != user:
+        elif old is not None and old.user not in (user, None):
             raise NotYours(f"client ID {client_id!r} belongs to another user")
         elif old is not None and old.link is not None:
             old.link.taken_over()
@@ -78,7 +80,7 @@ class Engine:
         present = session is not None
         if session is None:
             session = self._open(client_id, user, clean=clean, bounds=bounds)
-        session.link, session.offline_since = link, None
+        session.link, session.user, session.offline_since = link, user, None
         if not clean:
             self.keeper.opened(session)
         return session, present

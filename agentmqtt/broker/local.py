@@ -14,7 +14,7 @@ from agentmqtt.broker.engine import Engine, NotYours, TooManySessions
 from agentmqtt.broker.messages import Outgoing
 from agentmqtt.broker.sessions import Origin
 from agentmqtt.broker.topics import valid_filter, valid_topic
-from agentmqtt.errors import LinkLost, Refused, TakenOver, Unreachable
+from agentmqtt.errors import LinkLost, Refused, TakenOver, TooLarge, Unreachable
 from agentmqtt.transport.base import Delivery, Hello
 
 log = logging.getLogger("agentmqtt.broker")
@@ -85,6 +85,8 @@ class LocalConnection:
             done.set_exception(LinkLost("the connection inside this process has ended"))
         elif not valid_topic(topic) or topic.count("/") >= self._engine.limits.max_levels:
             done.set_exception(Refused(f"no message can be published to {topic!r}"))
+        elif len(payload) > self._engine.limits.max_packet:
+            done.set_exception(TooLarge(f"{len(payload)} bytes; the broker takes {self._engine.limits.max_packet}"))
         else:
             self._unsafe.add(done)
             self._engine.publish(topic, payload, 1, retain=retain, origin=self)

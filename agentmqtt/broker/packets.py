@@ -99,6 +99,9 @@ FAILURE = 0x80
 """Return code of SUBACK for a filter that is not granted [3.9.3]."""
 PINGRESP = b"\xd0\x00"
 
+MAX_FILTERS = 1_000
+"""Filters of one SUBSCRIBE or UNSUBSCRIBE: the others must have their turn."""
+
 _V5_REFUSAL = b"\x20\x03\x00\x84\x00"
 
 
@@ -223,28 +226,35 @@ def _acknowledgement(
 def _read_subscribe(data: bytes, at: int, end: int, flags: int) -> Packet:
     _no_flags(flags, 2, "SUBSCRIBE")
     packet_id = _packet_id(data, at, end)
-    filters, at = [], at + 2
-    while at < end:
+    filters: list[tuple[str, int]] = []
+    at += 2
+    while at < end and len(filters) <= MAX_FILTERS:
         pattern, at = _filter(data, at, end)
         if at >= end or data[at] > 2:
             raise MalformedPacket("SUBSCRIBE with a bad QoS byte [3.8.3-4]")
         filters.append((pattern, data[at]))
         at += 1
-    if not filters:
-        raise MalformedPacket("SUBSCRIBE without a filter [3.8.3-3]")
+    _check_count(len(filters), "SUBSCRIBE")
     return Subscribe(packet_id, tuple(filters))
 
 
 def _read_unsubscribe(data: bytes, at: int, end: int, flags: int) -> Packet:
     _no_flags(flags, 2, "UNSUBSCRIBE")
     packet_id = _packet_id(data, at, end)
-    filters, at = [], at + 2
-    while at < end:
+    filters: list[str] = []
+    at += 2
+    while at < end and len(filters) <= MAX_FILTERS:
         pattern, at = _filter(data, at, end)
         filters.append(pattern)
-    if not filters:
-        raise MalformedPacket("UNSUBSCRIBE without a filter [3.10.3-2]")
+    _check_count(len(filters), "UNSUBSCRIBE")
     return Unsubscribe(packet_id, tuple(filters))
+
+
+def _check_count(filters: int, name: str) -> None:
+    if not filters:
+        raise MalformedPacket(f"{name} without a filter [3.8.3-3, 3.10.3-2]")
+    if filters > MAX_FILTERS:
+        raise MalformedPacket(f"{name} with more than {MAX_FILTERS} filters")
 
 
 def _filter(data: bytes, at: int, end: int) -> tuple[str, int]:

@@ -23,6 +23,7 @@ class PasswordFile(FileAuthPlugin):
 
     def __init__(self, context: BrokerContext) -> None:
         super().__init__(context)
+        self._turn = asyncio.Semaphore(1)
         self._key = secrets.token_bytes(32)
         self._good: OrderedDict[bytes, None] = OrderedDict()
         self._nobody = self.pwd_hasher.hash(secrets.token_hex(16))
@@ -36,8 +37,10 @@ class PasswordFile(FileAuthPlugin):
         if digest in self._good:
             self._good.move_to_end(digest)
             return True
-        # A name that does not exist costs as much time as a wrong password.
-        if not await asyncio.to_thread(self._verify, session.password or "", known or self._nobody) or known is None:
+        async with self._turn:  # one at a time: a storm of logins must not starve the loop of its processor
+            # A name that does not exist costs as much time as a wrong password.
+            good = await asyncio.to_thread(self._verify, session.password or "", known or self._nobody)
+        if not good or known is None:
             return False
         self._good[digest] = None
         if len(self._good) > _REMEMBERED:

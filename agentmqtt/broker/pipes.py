@@ -51,10 +51,12 @@ class StreamPipe(asyncio.Protocol):
         return self._transport.get_write_buffer_size()
 
     def pause(self) -> None:
-        self._transport.pause_reading()
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
 
     def resume(self) -> None:
-        self._transport.resume_reading()
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def close(self) -> None:
         if self._cut is None:

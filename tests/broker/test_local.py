@@ -11,10 +11,10 @@ from agentmqtt.broker.engine import Engine
 from agentmqtt.broker.keeper import InMemory
 from agentmqtt.broker.limits import Limits
 from agentmqtt.broker.local import LocalConnection, LocalTransport
-from agentmqtt.errors import LinkLost, Refused, TakenOver, Unreachable
+from agentmqtt.errors import LinkLost, Refused, TakenOver, TooLarge, Unreachable
 from agentmqtt.transport.base import Delivery, Hello, Transport, Will
 from tests.broker import wire
-from tests.broker.wire import BYE, PING, PONG, WELCOME, Peer, arrive, engine, settle
+from tests.broker.wire import BYE, PING, PONG, WELCOME, Door, Peer, arrive, engine, settle
 
 
 class Inbox:
@@ -142,7 +142,7 @@ async def test_nobody_on_the_network_can_be_it() -> None:
     peer = Peer(broker)
     assert await peer.ask(wire.connect("journal")) == b"\x20\x02\x00\x05"
     assert not here.lost.done()
-    await arrive(broker, "taken")
+    await arrive(broker, "taken", door=Door({"ann": b"a"}), user="ann", password=b"a")
     with pytest.raises(Refused, match="taken"):
         await local(broker, Inbox(), "taken")
     with pytest.raises(Unreachable, match="no room"):
@@ -157,6 +157,8 @@ async def test_what_cannot_be_is_refused_by_name() -> None:
     for topic in ("", "a/+", "/" * 100):
         with pytest.raises(Refused):
             await here.publish(topic, b"")
+    with pytest.raises(TooLarge, match="1048577 bytes"):
+        await here.publish("t", bytes((1 << 20) + 1))
 
 
 async def test_a_slow_one_makes_publishers_wait_and_loses_nothing() -> None:

@@ -101,6 +101,8 @@ BAD = {
     "4.7.1-3 + beside text in the middle": wire.subscribe(1, ("+a/b", 0)),
     "4.7.3-1 empty filter": wire.subscribe(1, ("", 0)),
     "4.7 bad filter in UNSUBSCRIBE": wire.unsubscribe(1, "a#"),
+    "more filters than one packet may have": wire.subscribe(1, *[("a", 0)] * 1_001),
+    "more filters than one UNSUBSCRIBE may have": wire.unsubscribe(1, *["a"] * 1_001),
     "type 0": b"\x00\x00",
     "type 15": b"\xf0\x00",
     "CONNACK from a client": b"\x20\x02\x00\x00",
