@@ -154,7 +154,6 @@ class Reader:
         if page.inc == self.inc and page.epoch < self.epoch:
             return False
         self.inc, self.epoch, self.fork = page.inc, page.epoch, page.parent
-        self._held.clear()
         if fresh and page.kind is PageKind.OK:
             return True
         self.buffer.clear()

@@ -109,7 +109,14 @@ def ended(item: object) -> bool:
 
 
 def said(data: object) -> Callable[[object], bool]:
-    return lambda item: isinstance(item, Event) and item.data == data
+    """Matches an event; text may have been merged with what was before it."""
+
+    def match(item: object) -> bool:
+        if not isinstance(item, Event):
+            return False
+        return item.data == data or (isinstance(data, str) and isinstance(item.data, str) and item.data.endswith(data))
+
+    return match
 
 
 def text(items: list[Event | Gap | Rewound]) -> str:
