@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import os
 import time
 import zlib
@@ -19,7 +18,7 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeAlias, cast
 
 import cbor2
 
-from agentmqtt import schema
+from agentmqtt import jsontext, schema
 from agentmqtt import values as v
 from agentmqtt.errors import WireError
 from agentmqtt.frames import Ack, Alive, Command, Frame, JournalAlive, Page, Request, Response, Status, Why
@@ -322,15 +321,15 @@ def _read_map(
     shape = shapes.get(kind) if type(kind) is str else None
     if shape is None:
         raise WireError(f"kind {v.show(kind)} is unknown here; this version knows {', '.join(shapes)}")
-    if _is_json(data):
-        _hex_to_bytes(raw, shape)
+    if jsontext.is_json(data):
+        jsontext.hex_to_bytes(raw, shape)
     return raw, shape
 
 
 def _as_map(data: bytes, *, typed: bool) -> dict[str, Any]:
     """The map of a message. `typed`: where people may have typed it, JSON is read as well."""
     _bounded(data)
-    raw = _parse_json(data) if typed and _is_json(data) else unpack(data)
+    raw = jsontext.parse(data) if typed and jsontext.is_json(data) else unpack(data)
     if type(raw) is not dict:
         raise WireError(f"message is {v.show(raw)}, not a map")
     schema.check_version("message", raw.get("v", schema.VERSION))
@@ -355,42 +354,6 @@ def _anonymous_id(command: Command, sender: str) -> str:
     """The same for identical commands, so that the journal can drop a repeat (§7.1)."""
     said = pack([sender, command.workflow, command.kind, command.data])
     return ANONYMOUS + hashlib.sha256(said).hexdigest()[:32]
-
-
-# --- JSON ----------------------------------------------------------------------------------------
-
-
-def _is_json(data: bytes) -> bool:
-    # No message in CBOR begins like this: it would be text.
-    return data.lstrip()[:1] == b"{"
-
-
-def _parse_json(data: bytes) -> Any:
-    try:
-        return json.loads(data.decode(), parse_constant=_refuse_constant, object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:
-        raise WireError(f"{v.show(bytes(data))} is not JSON of the protocol: {error}") from error
-
-
-def _refuse_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not a number that every client can read")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        raise ValueError("a key stands twice in one object")
-    return members
-
-
-def _hex_to_bytes(raw: dict[str, Any], shape: schema.Map) -> None:
-    for field in shape.fields:
-        text = raw.get(field.key)
-        if field.read in (v.blob, v.incarnation) and type(text) is str:
-            try:
-                raw[field.key] = bytes.fromhex(text)
-            except ValueError as error:
-                raise WireError(f"{shape.kind}: {field.key} {v.show(text)} is not hex") from error
 
 
 # --- compression ---------------------------------------------------------------------------------

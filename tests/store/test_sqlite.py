@@ -384,7 +384,7 @@ async def test_an_older_file_is_brought_up_step_by_step(tmp_path: Path, monkeypa
 
 async def _fill_up_and_recover(store: SQLiteStore, make_room: Callable[[], None]) -> None:
     kept = 0
-    with pytest.raises(StoreFull, match="room"):  # noqa: PT012
+    with pytest.raises(StoreFull, match="room"):
         while True:
             await write(store, put("a", kept, body=os.urandom(20_000)))
             kept += 1
