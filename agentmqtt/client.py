@@ -11,7 +11,7 @@ from types import TracebackType
 
 from agentmqtt import wire
 from agentmqtt.commands import Receipt, Sender
-from agentmqtt.errors import AgentMQTTError, NoJournal, UsageError
+from agentmqtt.errors import AgentMQTTError, NoJournal, Unreachable, UsageError
 from agentmqtt.frames import (
     Alive,
     Command,
@@ -257,6 +257,8 @@ class Client:
         if not self.session.up and self.session.last_error is not None:
             error = self.session.last_error
             return error if isinstance(error, AgentMQTTError) else NoJournal(f"no link to {where}: {error}")
+        if not self.session.up:
+            return Unreachable(f"{where} did not answer within {self.options.patience:g} s; check address and network")
         return NoJournal(
             f"no journal answers on {where}; start one with: agentmqtt journal --broker {where}"
         )

@@ -112,7 +112,7 @@ class Connection:
                     self.hold("turn")
                     self._loop.call_soon(self.release, "turn")
         except UnsupportedVersion as error:
-            self._refuse(error.answer, str(error))
+            self._refuse(error.answer, str(error), logging.INFO)  # newer clients ask so, then speak 3.1.1
         except MalformedPacket as error:
             self.fail(str(error))
 
@@ -181,9 +181,9 @@ class Connection:
         if connect.keepalive:
             self._watch(connect.keepalive * 1.5)
 
-    def _refuse(self, answer: bytes, reason: str) -> None:
+    def _refuse(self, answer: bytes, reason: str, level: int = logging.WARNING) -> None:
         self._engine.counters["refused"] += 1
-        log.warning("%s is refused: %s", self, reason)
+        log.log(level, "%s is refused: %s", self, reason)
         self.send(answer)
         self._leave()
 

@@ -35,6 +35,7 @@ class Journal:
         transport: how to reach the broker.
         store: where channels are kept; the journal does not close it.
         options: bounds and intervals.
+        alone: nobody else can be on this broker yet, so no living journal is looked for.
 
     Raises on entry:
         StoreError: the store cannot be read.
@@ -42,8 +43,11 @@ class Journal:
         LinkError: the broker refuses the journal.
     """
 
-    def __init__(self, transport: Transport, store: Store, *, options: JournalOptions | None = None) -> None:
+    def __init__(
+        self, transport: Transport, store: Store, *, options: JournalOptions | None = None, alone: bool = False
+    ) -> None:
         self.options = options or JournalOptions()
+        self._alone = alone
         self.boot = secrets.token_bytes(8)
         self.stopped: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         self._transport, self._store = transport, store
@@ -61,7 +65,8 @@ class Journal:
 
     async def __aenter__(self) -> Journal:
         await self._load()
-        await probe.refuse_if_running(self._transport, self._desk.topics, self.options)
+        if not self._alone:
+            await probe.refuse_if_running(self._transport, self._desk.topics, self.options)
         async with contextlib.AsyncExitStack() as stack:
             self._session = await stack.enter_async_context(self._make_session())
             await self._subscribe(self._session)
