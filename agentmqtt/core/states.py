@@ -102,10 +102,14 @@ RECEIPTS: Final[frozenset[str]] = frozenset(
 AT_END: Final[dict[tuple[Pending, bool], CommandState]] = {
     (Pending.PENDING, False): CommandState.TOO_LATE,
     (Pending.PENDING, True): CommandState.UNKNOWN,
-    (Pending.HANDED, False): CommandState.UNKNOWN,
+    (Pending.HANDED, False): CommandState.TOO_LATE,
     (Pending.HANDED, True): CommandState.UNKNOWN,
 }
-"""What becomes of a command (state, again) when the run ends (§7.4)."""
+"""What becomes of a command (state, again) when the run ends (§7.4).
+
+An owner writes a receipt for everything that it received before it ends: what is handed without one
+never reached it.
+"""
 
 AT_DEADLINE: Final[dict[tuple[Pending, bool], CommandState]] = {
     (Pending.PENDING, False): CommandState.EXPIRED,
