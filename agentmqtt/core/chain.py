@@ -14,7 +14,8 @@ KEPT_EPOCHS = 256
 class Epoch:
     """One grant: who got it and where it continues.
 
-    `cut` says that a withdraw made it; `attempt_from` is where its attempt began.
+    `cut` says that a withdraw made it, though the log may have had nothing to withdraw; `attempt_from`
+    is where its attempt began.
     """
 
     parent: Position

@@ -204,9 +204,8 @@ class Ledger:
         attempt, start = (1, parent) if old is None else (old.attempt, old.attempt_from)
         if cut is not None and old is not None:
             attempt, start = old.attempt + 1, cut
-        self.chain.grant(
-            Epoch(parent, claim.instance, claim.boot, client, claim.request, cut is not None, attempt, start)
-        )
+        cuts = claim.attempt or cut is not None
+        self.chain.grant(Epoch(parent, claim.instance, claim.boot, client, claim.request, cuts, attempt, start))
         self.fold.cut(parent)
         self.owner_seen()
         self.updated = max(self.updated, now)

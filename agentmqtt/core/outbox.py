@@ -39,8 +39,12 @@ class Row:
         return tuple(entry for entry in self.entries if entry.type == RECEIPT)
 
     @property
-    def seals(self) -> bool:
-        return any(entry.type in (END, RELEASE) for entry in self.entries)
+    def ends(self) -> bool:
+        return any(entry.type == END for entry in self.entries)
+
+    @property
+    def releases(self) -> bool:
+        return any(entry.type == RELEASE for entry in self.entries)
 
 
 @dataclasses.dataclass(slots=True)
@@ -73,20 +77,21 @@ class Header:
 
 
 class Outbox:
-    """Rows in order, and the header. A row from disk has `first` > 0 if it was appended in the header's epoch."""
+    """Rows in order, and the header. A row from disk has `first` > 0 if it was appended in the header's epoch.
+
+    `sealed`: this process said the last word, or an earlier one left an end that waits; nothing may be
+    emitted after it, also when it has been stored (§4.5).
+    """
 
     def __init__(self, header: Header, rows: Iterable[Row] = ()) -> None:
         self.header = header
         self.rows: deque[Row] = deque(rows)
+        self.sealed = any(row.ends for row in self.rows)
         self.next_seq = max([header.numbered, header.upto, *(row.seq for row in self.rows)]) + 1
         self.bytes = sum(row.size for row in self.rows)
         self.events = sum(len(row.entries) for row in self.rows)
+        self._inherited = self.next_seq - 1
         self._number(lambda row: row.seq <= header.numbered or row.first > 0)
-
-    @property
-    def sealed(self) -> bool:
-        """An end or release waits in it: nothing may be emitted after it (§4.5)."""
-        return bool(self.rows) and self.rows[-1].seals
 
     @property
     def top(self) -> int:
@@ -99,6 +104,7 @@ class Outbox:
         self.next_seq += 1
         if owned:
             self.header.numbered = row.seq
+        self.sealed = self.sealed or row.ends or row.releases
         self.rows.append(row)
         self.bytes += size
         self.events += len(entries)
@@ -126,15 +132,24 @@ class Outbox:
         self._keep([row for row in self.rows if row.seq > self.header.upto or row.receipts])
         return gone, changed
 
+    def drop_released(self) -> list[Row]:
+        """Take out releases that an earlier process could not send: the name has an owner again (§4.5)."""
+        gone = [row for row in self.rows if row.releases and row.seq <= self._inherited]
+        if gone:
+            self._keep([row for row in self.rows if row not in gone])
+        return gone
+
     def drop_all(self) -> list[Row]:
         gone = list(self.rows)
         self._keep([])
+        self.sealed = False
         return gone
 
     def renumber(self, inc: bytes, epoch: int, parent: Position) -> None:
         """A grant: everything that is left counts from 1 in the new epoch."""
         numbered = self.rows[-1].seq if self.rows else self.next_seq - 1
-        self.header = Header(self.header.instance, inc, epoch, parent, 0, numbered, None)
+        self.header = Header(self.header.instance, inc, epoch, parent, 0, numbered)
+        self.sealed = any(row.ends or row.releases for row in self.rows)
         self._number(lambda _: True)
 
     def adopt(self) -> None:

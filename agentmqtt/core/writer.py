@@ -146,6 +146,7 @@ class Writer:
         if header.intent is not None and (same or header.intent == ATTEMPT or not header.epoch):
             withdrawn, changed = self.outbox.drop_withdrawn()
             gone += withdrawn
+        gone += self.outbox.drop_released()
         self.outbox.renumber(grant.inc, grant.epoch, grant.parent)
         self.stored, self.attempt = grant.parent, grant.attempt
         self._sent, self._kicks, self._doubts, self._gap_at = 0, 0, 0, -1

@@ -278,7 +278,9 @@ def _stored(facts: Facts, truth: Truth) -> Iterator[str]:
     """What an owner believes stored, by a receipt or by a grant that dropped its rows, is in the log."""
     alive = {spot[2] for spot in truth.log}
     for drop in facts.dropped:
-        for n, number in _believed(drop, facts):
+        for n, number in _believed(drop):
+            if _void_release(number, drop, facts):
+                continue
             spot = truth.ever.get((drop.inc, number))
             if spot is None:
                 yield f"P3 event {number} was believed stored ({drop.why}) and never was"
@@ -288,10 +290,15 @@ def _stored(facts: Facts, truth: Truth) -> Iterator[str]:
                 yield f"P3 stored event {number} is no longer in the log"
 
 
-def _believed(drop: DropFact, facts: Facts) -> Iterator[tuple[int, int]]:
+def _believed(drop: DropFact) -> Iterator[tuple[int, int]]:
     if drop.why in ("ack", "stored", "status"):
         for first, ids in drop.rows:
             yield from enumerate(ids, first)
+
+
+def _void_release(number: int, drop: DropFact, facts: Facts) -> bool:
+    """A release that an earlier process of this disk could not send means nothing once the name is owned again."""
+    return facts.kinds[number] == "am.release" and drop.why != "ack" and facts.emitted[number][1] != drop.boot
 
 
 def _outboxes(facts: Facts, truth: Truth) -> Iterator[str]:
@@ -303,9 +310,16 @@ def _outboxes(facts: Facts, truth: Truth) -> Iterator[str]:
     for drop in facts.dropped:
         if drop.why == "withdrawn":
             for number in (number for _, ids in drop.rows for number in ids):
-                if number not in stored and number not in doomed:
+                if number not in stored and number not in doomed and not _void_release(number, drop, facts):
                     yield f"P4 event {number} was withdrawn though nobody asked for it"
-    gone = facts.committed.keys() - stored - left - doomed - on_disk - facts.rolled_back
+    void = {
+        number
+        for drop in facts.dropped
+        for _, ids in drop.rows
+        for number in ids
+        if _void_release(number, drop, facts)
+    }
+    gone = facts.committed.keys() - stored - left - doomed - on_disk - facts.rolled_back - void
     if gone:
         yield f"P4 event {min(gone)} vanished from its outbox: {facts.kinds[min(gone)]}"
     for boot, said, true in facts.counts:
@@ -320,7 +334,7 @@ def _outboxes(facts: Facts, truth: Truth) -> Iterator[str]:
 def _order(facts: Facts, truth: Truth) -> Iterator[str]:
     newest: dict[str, int] = {}
     for _, _, number in truth.log:
-        disk = facts.emitted.get(number, "")
+        disk, _ = facts.emitted[number]
         if number < newest.get(disk, 0):
             yield f"P4 event {number} is in the log behind a later one of its owner"
         newest[disk] = number

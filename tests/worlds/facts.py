@@ -101,8 +101,8 @@ class Facts:
     base: tuple[int, int] = (0, 0)
     kinds: dict[int, str] = dataclasses.field(default_factory=dict)
     """Event type of every id, with the outcome of an end and the name of an ask."""
-    emitted: dict[int, str] = dataclasses.field(default_factory=dict)
-    """The disk on which an id was emitted."""
+    emitted: dict[int, tuple[str, bytes]] = dataclasses.field(default_factory=dict)
+    """The disk and the process that emitted an id."""
     groups: list[tuple[int, ...]] = dataclasses.field(default_factory=list)
     committed: dict[int, None] = dataclasses.field(default_factory=dict)
     rolled_back: set[int] = dataclasses.field(default_factory=set)

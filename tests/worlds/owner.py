@@ -64,7 +64,7 @@ class SimOwner:
         self.frozen = False
         self.linked = True
         self.slow = world.random() < 0.3
-        self.left = self.counted = 0
+        self.left = 0
 
     # ---- life
 
@@ -72,7 +72,8 @@ class SimOwner:
         world = self.world
         self.up, self.frozen, self.linked = True, False, True
         self.boot, self.conn = world.bytes(), 1
-        self.left = self.counted = 0
+        self.left = 0
+        self.over = False
         self.pending: list[PackedRow] = []
         self.todo: list[Handed] = []
         self.known: list[Position] = []
@@ -161,7 +162,7 @@ class SimOwner:
         self.pending.append((row.seq, row.time, row.entries, row.size, row.first))
         ids = numbers_of(entries)
         for number in ids:
-            self.world.facts.emitted[number] = self.name
+            self.world.facts.emitted[number] = self.name, self.boot
         if len(ids) > 1:
             self.world.facts.groups.append(ids)
         if self.world.random() < 0.8:
@@ -200,6 +201,7 @@ class SimOwner:
     def say(self, kind: str) -> None:
         """Emit something of this kind."""
         random = self.world.random
+        self.over |= self.open and kind in ("end", "release")
         match kind:
             case "text":
                 self.emit(tuple(text(self.world.number("text")) for _ in range((1, 1, 2)[int(random() * 3)])))

@@ -100,7 +100,7 @@ class SimWatcher:
         before, at_end = reader.asking, reader._at_end
         reader.on_page(page)
         if at_end and not reader._at_end:
-            self.facts.story.append(("b", reader.inc, reader.position))
+            self.facts.story.append(("b", page.inc, page.tail))
         if before and not reader.asking:
             self.hits["reader met " + page.kind] += 1
 

@@ -339,6 +339,7 @@ class World:
         if not self.journal.ready:
             self.journal.start()
         for watcher in self.watchers:
+            watcher.slow = False
             if not watcher.up:
                 watcher.start()
             elif not watcher.linked:
@@ -351,6 +352,8 @@ class World:
             self._turn(turn)
             if turn == ROUNDS // 3:
                 self._somebody()
+            if turn == ROUNDS // 2:
+                self._everybody_works()
         self._afterwards()
 
     def _mend(self, owner: SimOwner) -> None:
@@ -386,6 +389,15 @@ class World:
         if not any(o.up and o.writer.owned for o in self.owners):
             self.hits["a new owner at the end"] += 1
             self.new_owner().start(takeover=True)
+
+    def _everybody_works(self) -> None:
+        """Who owns the name and did not end or release it can emit, and it is stored."""
+        for owner in self.owners:
+            if owner.up and owner.writer.owned and not owner.over and not self.journal.ledger.fold.ended:
+                before = len(self.facts.emitted)
+                owner.say("note")
+                if len(self.facts.emitted) == before:
+                    self.facts.lies.append("P4 an owner that neither ended nor released cannot emit")
 
     def _afterwards(self) -> None:
         """Perhaps the last owner dies; then every lease, grace and deadline passes."""
