@@ -149,7 +149,7 @@ class Connection:
     async def _revoked(self, connect: packets.Connect, identity: Identity) -> list[str]:
         """Filters of the session to be resumed that this identity may no longer have."""
         session = self._engine.sessions.get(connect.client_id)
-        if session is None or connect.clean or session.user != identity.user:
+        if session is None or connect.clean or session.user not in (identity.user, None):
             return []
         filters = list(session.subscriptions)
         answers = await identity.ask("subscribe", filters)

@@ -39,7 +39,7 @@ class Engine:
         *,
         unqueued: Sequence[str] = (),
         keeper: Keeper | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.limits = limits
         self.keeper: Keeper = keeper or InMemory()

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from agentmqtt.broker.topics import valid_filter
 from agentmqtt.errors import BadURL, UsageError
 
 DEFAULT_PORTS = {"mqtt": 1883, "mqtts": 8883, "ws": 8083, "wss": 8084}
 _DAY = 86_400
+_MOST_IN_FLIGHT = 65_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,11 @@ class Limits:
     """From the accepted socket to CONNACK."""
     session_expiry: float = 7 * _DAY
     """How long a persistent session outlives its connection."""
+
+    def __post_init__(self) -> None:
+        for name in ("window", "local_window"):
+            if not 1 <= getattr(self, name) <= _MOST_IN_FLIGHT:
+                raise UsageError(f"{name} is {getattr(self, name)}; packet IDs allow 1 to {_MOST_IN_FLIGHT}")
 
 
 class Address(NamedTuple):
@@ -110,7 +117,7 @@ class BrokerSettings:
 
     Raises:
         BadURL: an address that cannot be understood.
-        UsageError: settings under which nobody could get in, or TLS without a certificate.
+        UsageError: settings under which nobody could get in, TLS without a certificate, a bad filter.
     """
 
     listen: tuple[str, ...] = ("127.0.0.1:1883",)
@@ -125,6 +132,8 @@ class BrokerSettings:
 
     def __post_init__(self) -> None:
         addresses = self.listeners()
+        if bad := [pattern for pattern in self.unqueued if not valid_filter(pattern)]:
+            raise UsageError(f"`unqueued` has {bad[0]!r}, which is no topic filter")
         if any(address.tls for address in addresses) and not self.certfile:
             raise UsageError("a mqtts or wss listener needs `certfile` (and `keyfile`)")
         if not (self.lets_strangers_in or self.password_file or self.plugins):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
@@ -71,6 +72,8 @@ class StreamPipe(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=self._write_buffer // 2)
+        # A client without a keep-alive that lost its power is noticed by the kernel, in the end.
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self.peer = _peer(transport.get_extra_info("peername"))
         self._client = self._accept(self)
         if self._client is None:
@@ -94,15 +97,15 @@ class StreamPipe(asyncio.Protocol):
 class WebSocketPipe:
     """Binary frames as a stream: a packet may span frames, and a frame may hold many packets [6.0.0-2]."""
 
-    def __init__(self, socket: ServerConnection) -> None:
-        self._socket = socket
+    def __init__(self, websocket: ServerConnection) -> None:
+        self._socket = websocket
         self._out: list[bytes] = []
         self._size = 0
         self._more = asyncio.Event()
         self._may_read = asyncio.Event()
         self._may_read.set()
         self._closing = False
-        self.peer = _peer(socket.remote_address)
+        self.peer = _peer(websocket.remote_address)
 
     async def run(self, client: Client) -> None:
         """Carry bytes until either side ends."""

@@ -57,7 +57,8 @@ class Session:
 
     `user` is who made it; nobody else gets it. `backlog` are topics whose retained message is still
     to be sent, with the QoS of the subscription. `dropped` counts what a full queue refused since
-    the last connection. `link` is None while nobody is connected, `offline_since` is then the time.
+    the last connection. `link` is None while nobody is connected, `offline_since` is then the time of
+    the engine's clock.
     """
 
     __slots__ = (

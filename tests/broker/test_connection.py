@@ -7,6 +7,8 @@ import logging
 
 import pytest
 
+from agentmqtt.broker.engine import Engine
+from agentmqtt.broker.limits import Limits
 from tests.broker import wire
 from tests.broker.wire import BYE, PING, PONG, WELCOME, WELCOME_BACK, Door, Peer, arrive, engine, settle
 
@@ -113,10 +115,8 @@ async def test_there_is_room_for_so_many_sessions_and_expired_ones_make_room() -
     peer = Peer(broker)
     assert await peer.ask(wire.connect("c")) == b"\x20\x02\x00\x03"
     now = 61.0
-    peer = Peer(broker)
-    assert await peer.ask(wire.connect("c")) == WELCOME
-    peer = Peer(broker)
-    assert await peer.ask(wire.connect("a", clean=False)) == WELCOME  # its session has expired
+    assert await Peer(broker).ask(wire.connect("a", clean=False)) == WELCOME  # its session has expired
+    assert await Peer(broker).ask(wire.connect("c")) == WELCOME
 
 
 # ------------------------------------------------------------------ takeover
@@ -233,6 +233,17 @@ async def test_silence_of_one_and_a_half_keep_alives_ends_it() -> None:
     assert not patient.closed
 
 
+async def test_time_in_which_it_was_not_read_is_not_silence() -> None:
+    held, read = await arrive(engine(), "held", keepalive=1), await arrive(engine(), "read", keepalive=1)
+    held.connection.hold("local journal")
+    while not read.closed:
+        await asyncio.sleep(0.1)
+    await asyncio.sleep(0.1)
+    assert not held.closed
+    held.connection.release("local journal")
+    assert await held.ask(PING) == PONG
+
+
 async def test_bytes_that_never_make_a_packet_do_not_keep_it_alive() -> None:
     peer = await arrive(engine(), "p", keepalive=1)
     peer.say(b"\x30\x7f")
@@ -315,6 +326,17 @@ async def test_a_reader_of_qos_0_that_does_not_read_is_cut_off_too() -> None:
     assert "slow" not in broker.sessions
 
 
+async def test_what_an_evicted_session_gives_up_makes_room_for_what_it_keeps() -> None:
+    broker = engine(queue=5, write_buffer=200)
+    slow, writer = await arrive(broker, "slow", clean=False), await arrive(broker, "w")
+    await slow.ask(wire.subscribe(1, ("t", 1)))
+    slow.pipe.keeps = True
+    await writer.ask(wire.publish("t", b"x" * 100) * 7, wire.publish("t", b"keep", 1, 1))
+    assert slow.pipe.aborted
+    assert broker.counters["dropped"] == 0
+    assert [copy.message.payload for copy in broker.sessions["slow"].queue] == [b"keep"]
+
+
 async def test_offline_sessions_drop_beyond_their_bounds_and_say_so(caplog: pytest.LogCaptureFixture) -> None:
     broker = engine(queue=3)
     reader, writer = await arrive(broker, "r", clean=False), await arrive(broker, "w")
@@ -341,8 +363,7 @@ async def test_subscriptions_are_bounded() -> None:
 
 
 async def test_messages_that_a_journal_serves_are_not_queued_for_offline_sessions() -> None:
-    broker = engine()
-    broker._unqueued.add("root/+/out", "root/+/out", 0)
+    broker = Engine(Limits(), unqueued=["root/+/out"])
     reader, writer = await arrive(broker, "r", clean=False), await arrive(broker, "w")
     await reader.ask(wire.subscribe(1, ("root/#", 1)))
     await writer.ask(wire.publish("root/x/out", b"live", 1, 1))

@@ -114,3 +114,16 @@ async def test_a_value_that_outgrows_the_bounds_leaves_no_old_one_behind() -> No
     await writer.ask(wire.publish("a", b"1", retain=True), wire.publish("a", b"x" * 900, retain=True))
     assert broker._retained.get("a") is None
     assert broker._retained_bytes == 0
+
+
+async def test_a_retained_message_that_finds_no_room_waits() -> None:
+    broker = engine(queue_bytes=3_000)
+    writer = await arrive(broker, "w")
+    await writer.ask(*(wire.publish(f"s/{n}", b"x" * 1_000, 1, n + 1, retain=True) for n in range(5)))
+    late, got = await arrive(broker, "late"), []
+    fresh = wire.published((await late.ask(wire.subscribe(1, ("s/+", 1))))[5:])
+    assert len(fresh) == 2
+    while fresh:
+        got += [topic for topic, _, _ in fresh]
+        fresh = wire.published(await late.ask(*(wire.puback(pid) for _, _, pid in fresh)))
+    assert sorted(got) == [f"s/{n}" for n in range(5)]

@@ -14,9 +14,11 @@ from pathlib import Path
 
 import aiomqtt
 import pytest
+from websockets.asyncio.client import connect
 
 from agentmqtt.broker import Address, Broker, BrokerSettings, Limits
 from agentmqtt.errors import BadURL, ListenError, UsageError
+from agentmqtt.transport.base import Delivery, Hello, Will
 from tests.broker import wire
 from tests.servers import Certificates, free_port, need
 
@@ -189,6 +191,10 @@ async def test_stopping_takes_no_longer_for_a_client_that_is_stuck() -> None:
     await broker.start()
     _, stuck = await raw(broker, wire.connect("stuck", will=("w", b"", 0, False)), wire.subscribe(1, ("t", 0)))
     _, silent = await raw(broker)
+    web = await connect(f"ws://127.0.0.1:{broker.addresses[1].port}", subprotocols=["mqtt"], compression=None)
+    await web.send(wire.connect("web") + wire.subscribe(1, ("t", 0)))
+    await web.recv()
+    web.transport.pause_reading()
     await until(lambda: broker._engine._subscriptions.match("t"))
     stuck.transport.pause_reading()
     async with client(broker) as writer:
@@ -198,8 +204,23 @@ async def test_stopping_takes_no_longer_for_a_client_that_is_stuck() -> None:
     await broker.stop()
     assert loop.time() - start < 3
     assert broker.addresses == ()
-    for stream in (stuck, silent):
+    for stream in (stuck, silent, web):
         stream.transport.abort()
+
+
+async def test_a_client_in_this_process_meets_one_on_the_network_and_hears_of_the_end(broker: Broker) -> None:
+    inbox: asyncio.Queue[Delivery] = asyncio.Queue()
+    here = await broker.transport().connect(Hello("journal", 20, inbox.put_nowait, Will("w", b"")))
+    await here.subscribe(["a/+"])
+    async with client(broker) as one, asyncio.timeout(5):
+        await one.subscribe("b", qos=1)
+        await one.publish("a/x", b"1", qos=1)
+        assert (await inbox.get()).payload == b"1"
+        await here.publish("b", b"2")
+        assert (await anext(aiter(one.messages))).payload == b"2"
+    await broker.stop()
+    assert "stopped" in str(await here.lost)
+    assert broker._engine._retained.get("w") is None
 
 
 async def test_it_can_be_started_again_and_remembers() -> None:
@@ -289,6 +310,14 @@ def test_strangers_get_in_only_where_only_this_machine_can_reach_it() -> None:
     for listen in (("0.0.0.0:1883",), ("127.0.0.1:1883", "ws://[::]:0"), ("example.org:1883",)):
         with pytest.raises(UsageError, match="nobody could log in"):
             BrokerSettings(listen=listen)
+
+
+def test_limits_and_filters_that_cannot_be() -> None:
+    for window in (0, 65_536):
+        with pytest.raises(UsageError, match="window"):
+            Limits(window=window)
+    with pytest.raises(UsageError, match="'a#', which is no topic filter"):
+        BrokerSettings(unqueued=("a#",))
 
 
 def test_the_package_loads_no_broker() -> None:
