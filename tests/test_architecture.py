@@ -46,6 +46,7 @@ FLOORS = {
     "agentmqtt.integrations": 6,
     "agentmqtt.testing": 6,
     "agentmqtt.cli": 7,
+    "agentmqtt.__main__": 7,
 }
 # Modules of one floor that may not know each other: each can be tried and replaced alone.
 APART = ("agentmqtt.core", "agentmqtt.store", "agentmqtt.transport", "agentmqtt.wire", "agentmqtt.names")
@@ -75,6 +76,7 @@ def _name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@functools.cache
 def _modules() -> dict[str, Path]:
     return {_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
