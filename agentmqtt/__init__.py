@@ -33,8 +33,10 @@ from agentmqtt.options import ClientOptions
 from agentmqtt.owner import OwnedRun
 from agentmqtt.received import Interruption, ReceivedCommand
 from agentmqtt.types import CommandState, Cursor, Event, Gap, OwnerState, Position, Rewound, RunState
-from agentmqtt.version import VERSION as __version__
+from agentmqtt.version import VERSION
 from agentmqtt.watcher import WatchedRun
+
+__version__ = VERSION
 
 __all__ = [
     "AgentMQTTError",

@@ -8,6 +8,7 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
+from typing import Self
 
 from agentmqtt import wire
 from agentmqtt.commands import Receipt, Sender
@@ -53,7 +54,9 @@ class Client:
         options: bounds and intervals.
     """
 
-    def __init__(self, transport: Transport, store: Callable[[], Store], *, options: ClientOptions | None = None) -> None:
+    def __init__(
+        self, transport: Transport, store: Callable[[], Store], *, options: ClientOptions | None = None
+    ) -> None:
         self.options = options or ClientOptions()
         self.topics = Topics(self.options.root)
         self.boot = secrets.token_bytes(8)
@@ -72,7 +75,7 @@ class Client:
 
     # ---- life
 
-    async def __aenter__(self) -> Client:
+    async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as stack:
             store = self._open_store()
             stack.push_async_callback(store.close)
@@ -176,9 +179,7 @@ class Client:
         self.topics.out(name)
         if isinstance(start, str) and start not in ("start", "end"):
             raise UsageError(f"start={start!r} is not 'start', 'end' or a Cursor")
-        return WatchedRun(
-            self, name, start=start, resume=resume, stored=stored, pace=pace, buffer=self.options.buffer
-        )
+        return WatchedRun(self, name, start=start, resume=resume, stored=stored, pace=pace, buffer=self.options.buffer)
 
     async def send(
         self,
@@ -187,7 +188,7 @@ class Client:
         *,
         kind: str = "message",
         expiry: float | None = None,
-        id: str | None = None,  # noqa: A002 - the word of the protocol
+        id: str | None = None,
     ) -> Receipt:
         """Send a command to whoever owns the name now, or first. Returns when the journal has stored it.
 
@@ -259,9 +260,7 @@ class Client:
             return error if isinstance(error, AgentMQTTError) else NoJournal(f"no link to {where}: {error}")
         if not self.session.up:
             return Unreachable(f"{where} did not answer within {self.options.patience:g} s; check address and network")
-        return NoJournal(
-            f"no journal answers on {where}; start one with: agentmqtt journal --broker {where}"
-        )
+        return NoJournal(f"no journal answers on {where}; start one with: agentmqtt journal --broker {where}")
 
     # ---- sending
 

@@ -60,7 +60,13 @@ class Host(Protocol):
         ...
 
     async def send(
-        self, name: str, data: Value = None, *, kind: str = "message", expiry: float | None = None, id: str | None = None
+        self,
+        name: str,
+        data: Value = None,
+        *,
+        kind: str = "message",
+        expiry: float | None = None,
+        id: str | None = None,
     ) -> Receipt:
         """Send a command; returns when the journal has stored it."""
         ...

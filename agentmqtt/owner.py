@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
-from typing import Literal
+from typing import Literal, Self
 
 from agentmqtt import wire
 from agentmqtt.core.inbox import Inbox
@@ -26,27 +25,22 @@ from agentmqtt.errors import (
     NoJournal,
     Owned,
     StoreError,
-    TooLarge,
     UsageError,
 )
-from agentmqtt.frames import Frame, Grant, Handed, Refusal
+from agentmqtt.frames import Grant, Handed, Refusal
 from agentmqtt.host import Host
 from agentmqtt.received import Commands, Interruption, ReceivedCommand
 from agentmqtt.session import Subscription
-from agentmqtt.store.base import Put, Write
+from agentmqtt.spool import Spool
 from agentmqtt.transport.base import Delivery
 from agentmqtt.types import Cursor, Entry, Value
 from agentmqtt.values import check_value
-from agentmqtt.waiting import Signal
 
 log = logging.getLogger("agentmqtt.owner")
 
 Retry = Literal["continue", "withdraw_attempt"]
-CLAIM_EVERY = 1.0
 BREATH = 64
 """Events after which `emit` lets the event loop run."""
-UNSAVED = 2000
-"""Rows that wait for the disk before `emit` waits too."""
 
 
 class OwnedRun:
@@ -64,25 +58,20 @@ class OwnedRun:
         self._host = host
         self._retry, self._wait, self._offline = retry, wait, offline
         self._identity = Identity(host.boot, takeover, reopen)
-        self._writer: Writer
         self._commands: Commands
-        self._signal = Signal()
+        self._spool: Spool
         self._subscriptions: list[Subscription] = []
         self._task: asyncio.Task[object] | None = None
         self._fenced: Fenced | None = None
-        self._gate = 0
-        self._unsaved: dict[int, Put] = {}
-        self._retry_saves: list[list[Write]] = []
-        self._disk_error: Exception | None = None
-        self._claimed_at = 0.0
-        self._progress_at = 0.0
-        self._patience = host.options.resend
-        self._pump_due = False
         self._breath = 0
         self._entered = False
         self._over = False
 
     # ---- what it stands for
+
+    @property
+    def _writer(self) -> Writer:
+        return self._spool.writer
 
     @property
     def epoch(self) -> int:
@@ -114,7 +103,7 @@ class OwnedRun:
 
     # ---- entering and leaving
 
-    async def __aenter__(self) -> OwnedRun:
+    async def __aenter__(self) -> Self:
         self._task = asyncio.current_task()
         await self._open()
         try:
@@ -130,18 +119,22 @@ class OwnedRun:
         host = self._host
         outbox = await host.state.outbox(self.name)
         window, frame = host.options.window, host.options.frame - wire.FRAME_HEAD
-        self._writer = Writer(self.name, outbox, self._identity, _fresh(), window=window, limit=frame)
+        writer = Writer(self.name, outbox, self._identity, _fresh(), window=window, limit=frame)
+        self._spool = Spool(host, self.name, writer, self._hears)
         self._commands = Commands(Inbox(_receipted(outbox)), self._write_receipt)
         intend = self._retry == "withdraw_attempt" and not outbox.sealed
-        self._save(self._writer.intend(ATTEMPT) if intend else Save(outbox.header, sync=True))
+        self._spool.save(self._writer.intend(ATTEMPT) if intend else Save(outbox.header, sync=True))
         topics = host.topics
         self._subscriptions = [
             host.session.subscribe(topics.ack(self.name), self._on_ack),
             host.session.subscribe(topics.status(self.name), self._on_status),
         ]
         for subscription in self._subscriptions:
-            subscription.on_granted = self._step
+            subscription.on_granted = self._spool.step
         host.owners[self.name] = self
+
+    def _hears(self) -> bool:
+        return all(subscription.standing for subscription in self._subscriptions)
 
     async def _until_owned(self) -> None:
         """Wait for the grant. With `wait`, a living owner is given time to go."""
@@ -154,7 +147,7 @@ class OwnedRun:
                 await self._claim_afresh()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._host.options.patience):
-                    await self._signal.wait()
+                    await self._spool.changed.wait()
             if self._writer.claiming and asyncio.get_running_loop().time() - asked >= self._host.options.patience:
                 await self._host.require_journal()
         if self._writer.left_unsent:
@@ -165,9 +158,9 @@ class OwnedRun:
 
     async def _claim_afresh(self) -> None:
         await asyncio.sleep(1.0)
-        old = self._writer
-        self._writer = Writer(self.name, old.outbox, self._identity, _fresh(), window=self._host.options.window)
-        self.tick(asyncio.get_running_loop().time())
+        old, window = self._writer, self._host.options.window
+        self._spool.writer = Writer(self.name, old.outbox, self._identity, _fresh(), window=window)
+        self._spool.step()
 
     def _failure(self) -> AgentMQTTError:
         writer = self._writer
@@ -178,7 +171,11 @@ class OwnedRun:
             )
         if writer.ended is not None:
             outcome, result = writer.ended
-            return Ended(f"{self.name!r} has ended: {outcome}; own it with reopen=True to start it again", outcome=outcome, result=result)
+            return Ended(
+                f"{self.name!r} has ended: {outcome}; own it with reopen=True to start it again",
+                outcome=outcome,
+                result=result,
+            )
         return Owned(f"{self.name!r} has a living owner; wait for it, or own it with takeover=True")
 
     async def __aexit__(
@@ -211,7 +208,7 @@ class OwnedRun:
     async def _release(self, data: Value) -> None:
         """The last event, not a request that could overtake frames (§4.5)."""
         with contextlib.suppress(StoreError):
-            self._append((Entry(RELEASE, data),), closing=True)
+            self._append((Entry(RELEASE, data),))
         with contextlib.suppress(TimeoutError, AgentMQTTError):
             await self.flush(timeout=self._host.options.goodbye)
 
@@ -224,7 +221,7 @@ class OwnedRun:
 
     # ---- emitting
 
-    async def emit(self, type: str, data: Value = None) -> None:  # noqa: A002 - the word of the protocol
+    async def emit(self, type: str, data: Value = None) -> None:
         """Add an event. Returns when it is queued on this disk's outbox; `flush` waits until it is stored.
 
         Args:
@@ -252,34 +249,23 @@ class OwnedRun:
 
     async def _emit(self, entries: tuple[Entry, ...]) -> None:
         self._check_open()
+        while self._spool.full and self._spool.disk_error is None:
+            await self._spool.changed.wait()
+            self._check_open()
+        if self._spool.disk_error is not None:
+            raise self._spool.disk_error
         self._append(entries)
         self._breath += 1
         if self._breath >= BREATH:
             self._breath = 0
             await asyncio.sleep(0)
-        while len(self._unsaved) > UNSAVED or self._writer.outbox.bytes > self._host.options.outbox:
-            await self._signal.wait()
-            self._check_open()
 
-    def _append(self, entries: tuple[Entry, ...], *, closing: bool = False) -> None:
-        for entry in entries:
-            check_value(entry.data, entry.type)
-        size = wire.size_of(entries)
-        if size > self._host.options.event:
-            raise TooLarge(
-                f"an event of {self.name!r} takes {size} bytes; the limit is {self._host.options.event}: split it, "
-                "or publish a reference"
-            )
-        if self._disk_error is not None and not closing:
-            raise self._disk_error
-        row = self._writer.append(entries, size, int(time.time() * 1000))
-        put = self._host.state.row(self.name, row, self.epoch if self._writer.owned else 0)
-        self._unsaved[row.seq] = put
-        self._host.state.store.submit([put], functools.partial(self._saved, row.seq), sync=False)
+    def _append(self, entries: tuple[Entry, ...]) -> None:
+        self._spool.put(entries, int(time.time() * 1000))
 
     def _write_receipt(self, entry: Entry) -> None:
         if not self._writer.finished and not self._writer.outbox.sealed:
-            self._append((entry,), closing=True)
+            self._append((entry,))
 
     def _check_open(self) -> None:
         if self._fenced is not None or self._writer.finished:
@@ -287,115 +273,18 @@ class OwnedRun:
         if self._over or self._writer.outbox.sealed:
             raise UsageError(f"{self.name!r} is over: nothing can be emitted after end() or release")
 
-    # ---- disk
-
-    def _saved(self, seq: int, error: Exception | None) -> None:
-        if error is not None:
-            self._disk_failed(error)
-            return
-        self._unsaved.pop(seq, None)
-        self._disk_error = None if not self._unsaved else self._disk_error
-        self._writer.committed(min(self._unsaved, default=self._writer.outbox.next_seq) - 1)
-        self._pump_soon()
-        if len(self._unsaved) <= UNSAVED:
-            self._signal.fire()
-
-    def _disk_failed(self, error: Exception) -> None:
-        if self._disk_error is None:
-            log.error("the outbox of %r cannot be written; it is tried again: %s", self.name, error)
-        self._disk_error = error
-
-    def _save(self, save: Save | None) -> None:
-        if save is None:
-            return
-        writes = [self._host.state.header(self.name, save.header), *self._host.state.gone(self.name, save.gone)]
-        for row in save.gone:
-            self._unsaved.pop(row.seq, None)
-        self._gate += save.sync
-        self._host.state.store.submit(
-            writes, functools.partial(self._header_saved, writes, save.sync), sync=save.sync
-        )
-
-    def _header_saved(self, writes: list[Write], sync: bool, error: Exception | None) -> None:
-        """A grant or an intent must be on disk before what depends on it goes out (§5.3)."""
-        if error is not None:
-            self._disk_failed(error)
-            if sync:
-                self._retry_saves.append(writes)
-            return
-        self._gate -= sync
-        if not self._gate:
-            self._step()
-
-    def _save_again(self) -> None:
-        saves, self._retry_saves = self._retry_saves, []
-        for writes in saves:
-            self._host.state.store.submit(writes, functools.partial(self._header_saved, writes, True))
-        if self._disk_error is not None:
-            for seq, put in self._unsaved.items():
-                self._host.state.store.submit([put], functools.partial(self._saved, seq), sync=False)
-
-    # ---- sending
-
-    def _step(self) -> None:
-        if self._writer.claiming:
-            self._claim()
-        else:
-            self._pump_soon()
-        self._signal.fire()
-
-    def _claim(self) -> None:
-        if self._gate or not all(subscription.standing for subscription in self._subscriptions):
-            return
-        self._claimed_at = asyncio.get_running_loop().time()
-        claim = self._writer.claim(self._host.session.conn)
-        self._host.publish(self._host.topics.own(self.name, self._host.client_id), wire.encode(claim))
-
-    def _pump_soon(self) -> None:
-        if not self._pump_due:
-            self._pump_due = True
-            loop, linger = asyncio.get_running_loop(), self._host.options.linger
-            loop.call_later(linger, self._pump) if linger else loop.call_soon(self._pump)
-
-    def _pump(self) -> None:
-        self._pump_due = False
-        if not self._gate and self._host.session.up:
-            self._send_frames(self._writer.pump())
-
-    def _send_frames(self, frames: list[Frame]) -> None:
-        topic = self._host.topics.out(self.name)
-        for frame in frames:
-            self._host.publish(topic, wire.encode(frame))
-        if frames and not self._progress_at:
-            self._progress_at = asyncio.get_running_loop().time()
-
     def resend(self) -> None:
-        """A new link, or a new journal: begin again at the first event without a receipt (§5.3)."""
-        if self._gate:
-            return
-        if self._writer.claiming:
-            self._claim()
-        else:
-            self._send_frames(self._writer.resend())
+        """A new link, or a new journal."""
+        self._spool.resend()
 
     def tick(self, now: float) -> None:
-        """Time passed: repeat what was not answered."""
-        if self._disk_error is not None or self._retry_saves:
-            self._save_again()
-        if self._writer.claiming and now - self._claimed_at >= CLAIM_EVERY:
-            self._claim()
-        elif self._writer.owned and self._progress_at and now - self._progress_at >= self._patience:
-            self._progress_at = now
-            self._patience = min(self._patience * 2, self._host.options.keepalive)
-            if self._host.session.up and not self._gate:
-                self._send_frames(self._writer.resend(probe=False))
+        """Time passed."""
+        self._spool.tick(now)
 
     # ---- hearing
 
     def _on_ack(self, delivery: Delivery) -> None:
         self._heard(self._writer.on_ack(wire.decode_ack(delivery.payload), _fresh(), _fresh()))
-        self._progress_at = 0.0 if self._writer.drained else asyncio.get_running_loop().time()
-        self._patience = self._host.options.resend
 
     def _on_status(self, delivery: Delivery) -> None:
         if delivery.payload:
@@ -409,22 +298,24 @@ class OwnedRun:
                 self._heard(self._writer.on_refusal(message, _fresh(), _fresh()))
             case Handed(inc=inc, epoch=epoch):
                 header = self._writer.outbox.header
-                if self._writer.owned and not self._writer.outbox.sealed and (inc, epoch) == (header.inc, header.epoch):
+                if self._takes_commands and (inc, epoch) == (header.inc, header.epoch):
                     self._commands.on_handed(message)
 
+    @property
+    def _takes_commands(self) -> bool:
+        return self._writer.owned and not (self._over or self._writer.outbox.sealed)
+
     def _heard(self, save: Save | None) -> None:
-        self._save(save)
+        self._spool.heard(save)
         if self._writer.state is WriterState.FENCED and self._fenced is None:
             self._on_fenced()
-        if save is None or not save.sync:
-            self._step()
 
     def _on_fenced(self) -> None:
         failure = self._failure()
         assert isinstance(failure, Fenced)
         self._fenced = failure
         self._commands.close(failure)
-        self._signal.fire()
+        self._spool.changed.fire()
         if self._task is not None and self._entered:
             self._task.cancel()
 
@@ -444,7 +335,7 @@ class OwnedRun:
                     raise self._fenced
                 if self._writer.finished:
                     raise self._failure()
-                await self._signal.wait()
+                await self._spool.changed.wait()
         if self._fenced is not None:
             raise self._fenced
 
@@ -479,7 +370,7 @@ class OwnedRun:
         check_value(data, END)
         self._commands.end()
         self._over = True
-        self._append((Entry(END, data),), closing=True)
+        self._append((Entry(END, data),))
         await self.flush(timeout)
         self._host.state.store.submit(self._host.state.forget_outbox(self.name), sync=False)
 
@@ -496,11 +387,11 @@ class OwnedRun:
         if save is None:
             raise NoJournal(f"{self.name!r} is not owned yet; wait for the grant before you withdraw")
         before = self.epoch
-        self._save(save)
+        self._spool.save(save)
         while not self._writer.owned:
             if self._writer.finished:
                 raise self._failure()
-            await self._signal.wait()
+            await self._spool.changed.wait()
         if self.epoch == before:
             raise Gone(f"{to} is no longer in the log of {self.name!r}; nothing was withdrawn")
 

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
+from typing import Self
 
 from agentmqtt.core.inbox import Inbox
 from agentmqtt.frames import Handed
@@ -162,7 +163,7 @@ class Interruption:
         if self._task is not None:
             self._task.cancel()
 
-    async def __aenter__(self) -> Interruption:
+    async def __aenter__(self) -> Self:
         self._task = asyncio.current_task()
         self._before = self._task.cancelling() if self._task else 0
         self._commands.enter(self)

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import secrets
 from types import TracebackType
+from typing import Self
 
 from agentmqtt import wire
 from agentmqtt.commands import Receipt
@@ -63,7 +64,7 @@ class WatchedRun:
 
     # ---- entering and leaving
 
-    async def __aenter__(self) -> WatchedRun:
+    async def __aenter__(self) -> Self:
         host, topics = self._host, self._host.topics
         self._kept = await self._first()
         self._reader = Reader(

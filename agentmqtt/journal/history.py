@@ -168,5 +168,9 @@ class Retention:
 def _events(ledger: Ledger) -> int:
     """Number of events that can still be read."""
     base = ledger.chain.base
-    kept = (seg.upto - (base.n if seg.epoch == base.epoch else 0) for seg in ledger.chain.segments if seg.epoch >= base.epoch)
+    kept = (
+        seg.upto - (base.n if seg.epoch == base.epoch else 0)
+        for seg in ledger.chain.segments
+        if seg.epoch >= base.epoch
+    )
     return sum(kept)

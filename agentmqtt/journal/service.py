@@ -7,6 +7,7 @@ import contextlib
 import logging
 import secrets
 from collections.abc import Callable
+from typing import Self
 
 from agentmqtt import wire
 from agentmqtt.core import effects as fx
@@ -63,7 +64,7 @@ class Journal:
 
     # ---- life
 
-    async def __aenter__(self) -> Journal:
+    async def __aenter__(self) -> Self:
         await self._load()
         if not self._alone:
             await probe.refuse_if_running(self._transport, self._desk.topics, self.options)

@@ -80,7 +80,7 @@ class Shelf:
     def _restore(self, name: str, body: bytes) -> None:
         try:
             sizes, record = wire.unpack(body)
-            self._add(Ledger.restore(name, record, pending_limit=self._options.pending), {e: n for e, n in sizes})
+            self._add(Ledger.restore(name, record, pending_limit=self._options.pending), dict(sizes))
         except (WireError, ValueError, TypeError, BadName):
             log.exception("the record of %r cannot be read; the channel begins anew", name)
 
