@@ -28,6 +28,9 @@ MAX_WAITING = 4096
 MAX_WAITING_BYTES = 32 * 1024 * 1024
 """Bounds of what waits for room in the window; above either, `publish` fails with Congested."""
 
+BURST = 256 * 1024
+"""Bytes handed to the network in one turn of the loop, about; the rest follows in the next ones."""
+
 FIRST_CONTACT = 3.0
 """Seconds in which a broker must answer a CONNECT of MQTT 5 before 3.1.1 is tried."""
 
@@ -77,9 +80,9 @@ class MqttConnection:
         self._limit = 0
         self._unacked: dict[int, _Publish] = {}
         self._waiting: collections.deque[_Publish] = collections.deque()
-        self._waiting_bytes = 0
+        self._waiting_bytes = self._burst = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._pinged = False
+        self._congested = False
         self.lost: asyncio.Future[Exception] = self._loop.create_future()
 
     def __repr__(self) -> str:
@@ -119,8 +122,7 @@ class MqttConnection:
         elif not self._waiting and self._has_room():
             self._send(item)
         elif len(self._waiting) >= MAX_WAITING or self._waiting_bytes + len(payload) > MAX_WAITING_BYTES:
-            text = f"{len(self._waiting)} messages ({self._waiting_bytes} bytes) wait for {self._address} already"
-            item.done.set_exception(Congested(f"{text}; wait for some of them first"))
+            self._congest(item)
         else:
             self._waiting.append(item)
             self._waiting_bytes += len(payload)
@@ -184,6 +186,10 @@ class MqttConnection:
             error = NoContact(f"{self._address} closed the connection before it answered; is it an MQTT broker?")
         self._end(error)
 
+    def flushed(self) -> None:
+        self._burst = 0
+        self._pump()
+
     def ack(self, mid: int, qos: int) -> None:
         if not self.lost.done():  # a late one would acknowledge another message on the next connection
             self._wire.ack(mid, qos)
@@ -191,7 +197,16 @@ class MqttConnection:
     # -- inside -----------------------------------------------------------------------------------------
 
     def _has_room(self) -> bool:
-        return len(self._unacked) < self._limit and self._pipe is not None and self._pipe.writable
+        writable = self._burst < BURST and self._pipe is not None and self._pipe.writable
+        return writable and len(self._unacked) < self._limit
+
+    def _congest(self, item: _Publish) -> None:
+        text = f"{len(self._waiting)} messages ({self._waiting_bytes} bytes) wait for {self._address} already"
+        error = Congested(f"{text}; wait for some of them first")
+        if not self._congested:  # said once until there is room again; who awaits the future learns it each time
+            _log.warning("%s", error)
+        self._congested = True
+        _fail_quietly(item.done, error)
 
     def _pump(self) -> None:
         while self._waiting and self._has_room():
@@ -199,6 +214,7 @@ class MqttConnection:
             self._waiting_bytes -= len(item.payload)
             if not item.done.cancelled():
                 self._send(item)
+        self._congested = self._congested and bool(self._waiting)
 
     def _send(self, item: _Publish) -> None:
         size = len(item.topic.encode()) + len(item.payload) + 16
@@ -207,6 +223,7 @@ class MqttConnection:
                 limit = self._wire.maximum_packet
                 raise TooLarge(f"a message of {size} bytes on {item.topic}: the broker takes {limit} at most")
             self._unacked[self._wire.send(item.topic, item.payload, item.retain)] = item
+            self._burst += size
         except UsageError as exc:
             item.done.set_exception(exc)
 
@@ -257,7 +274,7 @@ class MqttConnection:
 
 
 def _fail_quietly(future: asyncio.Future[None], error: Exception) -> None:
-    """Fail it, and count it as seen: that the link is gone is told by `lost`, not once per message."""
+    """Fail it, and count it as seen: it is told in another place too, and need not be once per message."""
     future.set_exception(error)
     future.exception()
 

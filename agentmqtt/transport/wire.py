@@ -34,6 +34,7 @@ class Listener(Protocol):
 
     def message(self, topic: str, message: paho.MQTTMessage) -> None: ...
     def puback(self, mid: int, code: int, name: str) -> None: ...
+    def flushed(self) -> None: ...
     def ended(self, error: LinkError) -> None: ...
 
 
@@ -136,6 +137,7 @@ class Wire(aiomqtt.Client):
         self._client.loop_write()
         if self._pipe is not None:
             self._pipe.flush()
+            self._listener.flushed()
 
     # -- paho's callbacks -----------------------------------------------------------------------------
 

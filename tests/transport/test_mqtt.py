@@ -263,7 +263,9 @@ async def test_the_brokers_receive_maximum_is_kept() -> None:
         await connection.close()
 
 
-async def test_what_waits_is_bounded_and_order_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_waits_is_bounded_and_order_is_kept(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(mqtt, "MAX_WAITING", 5)
     topics: list[bytes] = []
 
@@ -284,6 +286,7 @@ async def test_what_waits_is_bounded_and_order_is_kept(monkeypatch: pytest.Monke
         results = await asyncio.wait_for(asyncio.gather(*done, return_exceptions=True), 5)
         assert [type(result) for result in results] == [type(None)] * 6 + [Congested] * 2
         assert topics == [b"0", b"1", b"2", b"3", b"4", b"5"]
+        assert [record.levelname for record in caplog.records] == ["WARNING"]  # once, not once per message
         await connection.close(goodbye=False)
 
 
@@ -300,6 +303,32 @@ async def test_what_waits_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -
         done = [connection.publish("a", bytes(600)) for _ in range(3)]
         with pytest.raises(Congested, match="600 bytes"):
             await done[2]
+        await connection.close(goodbye=False)
+
+
+async def test_a_flood_of_large_messages_goes_out_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces: list[int] = []
+    flush = pipe.Pipe.flush
+
+    def measured(self: pipe.Pipe) -> None:
+        pieces.append(sum(map(len, self._out)))
+        flush(self)
+
+    monkeypatch.setattr(pipe.Pipe, "flush", measured)
+
+    async def script(peer: FakePeer) -> None:
+        await peer.connect()
+        peer.write(fakes.WELCOME_5)
+        while True:
+            mid, _ = await peer.publish()
+            peer.write(fakes.puback_5(mid, 0))
+
+    async with FakeBroker(script) as broker:
+        connection = await MqttTransport(broker.url).connect(hello())
+        done = [connection.publish("a", bytes(100_000)) for _ in range(100)]
+        await asyncio.wait_for(asyncio.gather(*done), 10)
+        assert sum(pieces) > 100 * 100_000
+        assert max(pieces) < mqtt.BURST + 2 * 100_000
         await connection.close(goodbye=False)
 
 
