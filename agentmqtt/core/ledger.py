@@ -109,7 +109,7 @@ class Ledger:
         stored = 0 if self._foreign(claim) else self.chain.last.get(claim.mine, 0)
         effects = self._grant(claim, client, cut, now)
         grant = Grant(claim.request, self.workflow, self.inc, self.epoch, self.parent, stored, self._attempt)
-        return [*effects, Tell(client, grant), Restate(urgent=True)]
+        return [*effects, Tell(client, grant), *self.hand(), Restate(urgent=True)]
 
     @property
     def _attempt(self) -> int:
@@ -211,7 +211,7 @@ class Ledger:
         self.updated = max(self.updated, now)
         self.generation += 1
         effects: list[Effect] = [Truncate(parent)] if withdrawn else []
-        return [*effects, SaveChannel(), *self.mailbox.take_back(), *self.hand()]
+        return [*effects, SaveChannel(), *self.mailbox.take_back()]
 
     # ---- frames (§4.3)
 

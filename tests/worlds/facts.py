@@ -23,6 +23,7 @@ class GrantFact:
     mine: int
     asked: tuple[int, int] | str | None
     takeover: bool
+    reopen: bool
     holder_alive: bool
 
 
@@ -111,7 +112,8 @@ class Facts:
     dropped: list[DropFact] = dataclasses.field(default_factory=list)
     withdraws: dict[bytes, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     """Per request: what its owner wanted to withdraw from its own outbox."""
-    carried: list[tuple[bytes, int]] = dataclasses.field(default_factory=list)
+    disk_of: dict[bytes, str] = dataclasses.field(default_factory=dict)
+    """The disk of every process."""
     fences: list[tuple[bytes, bytes, int]] = dataclasses.field(default_factory=list)
     """Boot, incarnation and epoch of owners that were told to stop."""
     counts: list[tuple[bytes, int, int]] = dataclasses.field(default_factory=list)

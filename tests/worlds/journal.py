@@ -160,6 +160,7 @@ class SimJournal:
                 claim.mine,
                 asked,
                 claim.takeover,
+                claim.reopen,
                 alive and not same,
             )
         )

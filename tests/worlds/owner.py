@@ -72,6 +72,7 @@ class SimOwner:
         world = self.world
         self.up, self.frozen, self.linked = True, False, True
         self.boot, self.conn = world.bytes(), 1
+        world.facts.disk_of[self.boot] = self.name
         self.left = 0
         self.over = False
         self.pending: list[PackedRow] = []
