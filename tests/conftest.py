@@ -6,12 +6,18 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator
 
+import hypothesis
 import pytest
 
 from tests import servers
 
 GRACE = 0.5
 """Seconds that tasks may take to end after a test."""
+
+
+# A busy machine is no bug: how long an example takes is judged by bench/, not here.
+hypothesis.settings.register_profile("agentmqtt", deadline=None)
+hypothesis.settings.load_profile("agentmqtt")
 
 
 @pytest.fixture
