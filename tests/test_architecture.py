@@ -36,6 +36,7 @@ FLOORS = {
     "agentmqtt.host": 4,
     "agentmqtt.commands": 4,
     "agentmqtt.received": 4,
+    "agentmqtt.spool": 4,
     "agentmqtt.owner": 4,
     "agentmqtt.watcher": 4,
     "agentmqtt.client": 4,
