@@ -96,14 +96,13 @@ class Ledger:
 
     def on_claim(self, claim: Claim, client: str, now: int, fresh_inc: bytes) -> list[Effect]:
         """Grant the name or say why not. `fresh_inc` becomes the incarnation of a channel without one."""
-        if not self.inc:
-            self._mint(fresh_inc)
+        minted = self._mint(fresh_inc)
         if (epoch := self._granted(claim.request)) is not None:
             return [Tell(client, self._repeat(claim, epoch))]
         cut = self._cut_of(claim)
         why = self._objection(claim, cut)
         if why is not None:
-            return [Tell(client, self._refuse(claim, why))]
+            return [*minted, Tell(client, self._refuse(claim, why))]
         if self._foreign(claim):
             self.evidence[claim.inc] = max(claim.mine, self.evidence.get(claim.inc, 0))
         stored = 0 if self._foreign(claim) else self.chain.last.get(claim.mine, 0)
@@ -115,9 +114,13 @@ class Ledger:
     def _attempt(self) -> int:
         return self.chain.epochs[self.epoch].attempt
 
-    def _mint(self, inc: bytes) -> None:
+    def _mint(self, inc: bytes) -> list[Effect]:
+        """Give a channel its incarnation, once."""
+        if self.inc:
+            return []
         self.inc = inc
         self.generation += 1
+        return [SaveChannel()]
 
     def _foreign(self, claim: Claim) -> bool:
         return claim.inc not in (NO_INC, self.inc)
@@ -259,12 +262,9 @@ class Ledger:
 
     def on_command(self, command: Command, sender: str, now: int, fresh_inc: bytes) -> list[Effect]:
         """Accept a command, or say what became of it. It may come before the first owner."""
-        effects: list[Effect] = []
-        if not self.inc:
-            self._mint(fresh_inc)
-            effects.append(SaveChannel())
-        effects += self.mailbox.accept(command, sender, now, ended=self.fold.ended)
-        return [*effects, *self.hand()]
+        minted = self._mint(fresh_inc)
+        accepted = self.mailbox.accept(command, sender, now, ended=self.fold.ended)
+        return [*minted, *accepted, *self.hand()]
 
     def hand(self) -> list[Effect]:
         """Hand what waits, if there is an owner that hears (§7.2)."""

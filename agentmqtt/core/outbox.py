@@ -152,11 +152,6 @@ class Outbox:
         self.sealed = any(row.ends or row.releases for row in self.rows)
         self._number(lambda _: True)
 
-    def adopt(self) -> None:
-        """A withdraw was refused: what was emitted meanwhile belongs to the epoch that goes on."""
-        self.header.numbered = self.next_seq - 1
-        self._number(lambda _: True)
-
     def _number(self, has: Callable[[Row], bool]) -> None:
         n = self.header.base
         for row in self.rows:

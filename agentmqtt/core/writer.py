@@ -76,7 +76,7 @@ class Writer:
 
     @property
     def owned(self) -> bool:
-        """True while rows get numbers: the epoch is this process's own."""
+        """True while frames go out: the epoch is this process's own, and it wants no other."""
         return self.state is WriterState.OWNING
 
     @property
@@ -172,11 +172,8 @@ class Writer:
         return None
 
     def _give_up_cut(self, request: bytes) -> Save:
-        was = self.state
         self._move(Word.GONE)
         self.outbox.header.intent = None
-        if was is WriterState.WITHDRAWING:
-            self.outbox.adopt()
         self._ask_again(request, self._replaces)
         return Save(self.outbox.header, sync=True)
 
@@ -221,8 +218,13 @@ class Writer:
     # ---- emitting
 
     def append(self, entries: tuple[Entry, ...], size: int, time: int) -> Row:
-        """Add an atomic group to the outbox. The shell writes the row, then says `committed`."""
-        return self.outbox.append(entries, size, time, owned=self.owned)
+        """Add an atomic group to the outbox. The shell writes the row, then says `committed`.
+
+        It gets numbers while the epoch is this process's own, also while a withdraw is asked for: if that
+        is refused, a copy of this disk must not find rows without numbers that were sent since.
+        """
+        holds = self.state in (WriterState.OWNING, WriterState.WITHDRAWING)
+        return self.outbox.append(entries, size, time, owned=holds)
 
     def committed(self, seq: int) -> None:
         """Rows up to `seq` are on disk."""

@@ -172,7 +172,7 @@ class SimJournal:
             self.hits["reopen after end"] += 1
         if any(type(effect) is Truncate for effect in effects):
             self.hits["withdraw at grant"] += 1
-        if before is not None:
+        if before not in (None, self.ledger.holder):
             self.leases.drop(before, NAME)
         self.leases.hold((source, claim.boot), NAME, self.world.now, claim.conn)
         self.oracle.granted(claim.instance, claim.boot, claim.conn, self.world.now)
