@@ -236,7 +236,7 @@ def encode(message: Message, *, deflate: bool = False) -> bytes:
 
 
 def decode_request(data: bytes, *, workflow: str = "") -> Request:
-    """The payload of `own`, `req` and a client's own `req`: CBOR, or JSON with bytes as hex (§4.5).
+    """The payload of `own`, `req` and a client's own `req`: CBOR, or JSON with bytes as hex (§4.6).
 
     `workflow` is the name in the topic, empty where the topic has none or only its hash.
 

@@ -115,7 +115,7 @@ class Journal:
             await subscription.ready()
 
     def _publish(self, topic: str, payload: bytes, retain: bool) -> None:
-        """Send if there is a link. What is lost here is asked for again (§3.2)."""
+        """Send if there is a link. What is lost here is asked for again (§2.4)."""
         if self._session is not None:
             self._session.publish(topic, payload, retain=retain)
 
