@@ -1,0 +1,1 @@
+"""Benchmarks: agentmqtt and something comparable, alternately, in one run. `./dev bench NAME`."""
