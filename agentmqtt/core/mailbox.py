@@ -73,12 +73,15 @@ class Mailbox:
             return [Tell(sender, Outcome(self.workflow, command.id, CommandState.EXPIRED, None, now))]
         if len(self.open) >= self._pending_limit:
             return [Tell(sender, Outcome(self.workflow, command.id, CommandState.QUEUED, "full", now))]
-        row = Row(self.next_seq, command.id, command.kind, command.data, sender, deadline)
-        self.next_seq += 1
-        self.rows[row.id] = row
+        row = self._add(command.id, command.kind, command.data, sender, deadline)
         if ended:
             return self._settle(row, CommandState.TOO_LATE, None, now)
         return [SaveCommand(row.seq), self._tell(row, now)]
+
+    def _add(self, id_: str, kind: str, data: Value, sender: str, deadline: int) -> Row:
+        row = self.rows[id_] = Row(self.next_seq, id_, kind, data, sender, deadline)
+        self.next_seq += 1
+        return row
 
     def hand(self, inc: bytes, epoch: int, client: str) -> list[Effect]:
         """Hand what waits to the owner that is online."""
@@ -106,12 +109,20 @@ class Mailbox:
                 yield SaveCommand(row.seq)
 
     def receipt(self, data: Value, now: int) -> list[Effect]:
-        """The owner's word was stored. The first outcome stays (§7.3)."""
+        """The owner's word was stored. The first outcome stays (§7.3).
+
+        A command that this journal does not know may still come: its sender has not heard that the store
+        was lost. It finds its outcome here.
+        """
         id_, outcome = data.get("id"), data.get("outcome")
-        row = self.rows.get(id_)
-        if row is None or row.state in FINAL or outcome not in RECEIPTS:
+        if not isinstance(id_, str) or not isinstance(outcome, str) or outcome not in RECEIPTS:
             return []
-        return self._settle(row, CommandState(outcome), data.get("reason"), now)
+        row = self.rows.get(id_)
+        if row is None:
+            row = self._add(id_, "", None, "", now + DAY)
+            row.state, row.reason = CommandState(outcome), data.get("reason")
+            return [SaveCommand(row.seq)]
+        return [] if row.state in FINAL else self._settle(row, CommandState(outcome), data.get("reason"), now)
 
     def end(self, now: int) -> list[Effect]:
         """The run ended: nothing that waits can happen any more (§7.4)."""

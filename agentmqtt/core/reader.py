@@ -132,13 +132,10 @@ class Reader:
             return  # older than what is known: ask again
         elif page.kind is PageKind.TRIMMED:
             self._gap(page.start, "trimmed")
-        elif page.kind is PageKind.REWOUND and page.start < self.position:
+        elif page.kind is PageKind.REWOUND:
             self._rewind(page.start)
         self._learn(page.epoch, page.parent)
-        for item in page.items:
-            if len(self.buffer) >= self._capacity:
-                break  # the rest is asked for when there is room
-            self._put_item(item)
+        self._put_items(page)
         self.behind = page.tail > self.position
         self._replay()
 
@@ -160,6 +157,14 @@ class Reader:
         self._gap(page.start, "trimmed" if fresh else "reset")
         return True
 
+    def _put_items(self, page: Page) -> None:
+        if page.start != self.position or page.kind is PageKind.REWOUND:
+            return  # what follows may have been trimmed since: asked from here, the journal says so (§6.4)
+        for item in page.items:
+            if len(self.buffer) >= self._capacity:
+                break  # the rest is asked for when there is room
+            self._put_item(item)
+
     def _put_item(self, item: Item) -> None:
         last = Position(item.epoch, item.first + item.span - 1)
         if Position(item.epoch, item.first) <= self.position:
@@ -173,10 +178,11 @@ class Reader:
         """A frame from the broker: the next events, a repetition, or proof that something is missing."""
         if not self._live:
             return
-        if self._stored or self._asked is not None:
+        foreign = self.inc not in (NO_INC, frame.inc)
+        if self._asked is not None or (self._stored and not foreign):
             self._hold(frame)
-            return
-        self._accept(frame)
+        else:
+            self._accept(frame)
 
     def _hold(self, frame: Frame) -> None:
         if len(self._held) == self._held.maxlen:
@@ -184,14 +190,16 @@ class Reader:
         self._held.append(frame)
 
     def _replay(self) -> None:
-        """Frames and receipts that came while a page was under way."""
-        if self._stored:
-            if self._receipt is not None:
-                self.on_ack(self._receipt)
-            return
+        """Frames and receipts that came while a page was under way; a receipt is asked about once."""
         held, self._held = self._held, deque(maxlen=self._held.maxlen)
-        for frame in held:
-            self._accept(frame)
+        receipt, self._receipt = self._receipt, None
+        if not self._stored:
+            for frame in held:
+                self._accept(frame)
+            return
+        self._held.extend(frame for frame in held if frame.inc == self.inc)
+        if receipt is not None:
+            self.on_ack(receipt)
 
     def _accept(self, frame: Frame) -> None:
         if frame.inc != self.inc and not self._begins(frame):
@@ -236,8 +244,8 @@ class Reader:
         """Frames up to the receipt may be shown."""
         if not self._stored:
             return
-        self._receipt = ack
         if self._asked is not None:
+            self._receipt = ack
             return
         if ack.inc != self.inc or ack.epoch < self.epoch:
             self.behind = self.behind or ack.inc != self.inc

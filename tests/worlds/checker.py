@@ -311,11 +311,7 @@ def _outboxes(facts: Facts, truth: Truth) -> Iterator[str]:
                 if number not in stored and number not in doomed and not _void_release(number, drop, facts):
                     yield f"P4 event {number} was withdrawn though nobody asked for it"
     void = {
-        number
-        for drop in facts.dropped
-        for _, ids in drop.rows
-        for number in ids
-        if _void_release(number, drop, facts)
+        number for drop in facts.dropped for _, ids in drop.rows for number in ids if _void_release(number, drop, facts)
     }
     gone = facts.committed.keys() - stored - left - doomed - on_disk - facts.rolled_back - void
     if gone:
@@ -368,10 +364,11 @@ def _of_a_clone(spot: tuple[int, int, int], epoch: int, parent: Spot, facts: Fac
 
     The journal cannot tell them from two processes of one disk; nothing was stored between them.
     """
-    first, last = truth.grants[truth.inc, epoch], truth.grants[truth.inc, spot[0]]
-    others = facts.disk_of[first.boot] != facts.disk_of[last.boot]
-    own = last.asked is not None and tuple(last.parent) == parent
-    return others and own and spot[2] not in facts.withdraws.get(last.request, ())
+    grants = [truth.grants[truth.inc, e] for e in range(epoch + 1, spot[0] + 1)]
+    storing = facts.disk_of[grants[-1].boot] if grants else ""
+    own = [g for g in grants if facts.disk_of[g.boot] == storing and g.asked is not None and tuple(g.parent) == parent]
+    others = storing != facts.disk_of[truth.grants[truth.inc, epoch].boot]
+    return others and any(spot[2] not in facts.withdraws.get(g.request, ()) for g in own)
 
 
 def _commands(facts: Facts, truth: Truth) -> Iterator[str]:

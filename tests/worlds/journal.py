@@ -95,6 +95,7 @@ class SimJournal:
         if self.ledger.holder is not None:
             self.leases.hold(self.ledger.holder, NAME, now)
         self.oracle = Oracle(store.holder, sealed=store.sealed, now=now)
+        self.checked = 0.0
         self.staged: list[Any] = []
         self.questions: list[tuple[str, Fetch]] = []
         self.restate = True
@@ -220,6 +221,7 @@ class SimJournal:
             self.hits["late will ignored"] += 1
 
     def tick(self) -> None:
+        self.checked = self.world.now
         lost, over = self.leases.expire(self.world.now)
         if lost:
             self.hits["owner lost"] += 1
@@ -347,14 +349,10 @@ class SimJournal:
             return
         oracle, now = self.oracle, self.world.now
         want = "none" if oracle.sealed or not oracle.boot else "online" if oracle.alive(now) else "lost"
-        if status.owner != want and (want != "lost" or self.leases_checked()):
+        if status.owner != want and (want != "lost" or oracle.until <= self.checked):  # not yet noticed is no lie
             self.world.facts.lies.append(f"P8 status says {status.owner}, its owner is {want}")
         self.world.facts.status = StatusFact(status.inc, status.epoch, status.tail, status.state, status.owner)
         self.world.bus.publish("journal", "status", status, retain="status")
-
-    def leases_checked(self) -> bool:
-        """A lease that ran out since the last tick is not yet a lie."""
-        return self.oracle.until <= self.world.now - LEASE
 
 
 def _size(_entry: Entry) -> int:

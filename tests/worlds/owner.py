@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from agentmqtt.core.inbox import Inbox
@@ -81,7 +81,7 @@ class SimOwner:
         outbox = Outbox(Header.unpack(self.disk.header), (Row(*row) for row in self.disk.rows.values()))
         who = Identity(self.boot, takeover, reopen)
         self.writer = Writer(NAME, outbox, who, world.bytes(), window=world.window, limit=world.limit)
-        self.inbox = Inbox(_receipts(outbox.rows))
+        self.inbox = Inbox(_receipted(outbox))
         if attempt:
             self._doom()
             self._save(self.writer.intend(ATTEMPT))
@@ -328,21 +328,18 @@ class SimOwner:
     def _on_grant(self, grant: Grant) -> None:
         writer = self.writer
         intent, before, state = writer.outbox.header.intent, len(writer.outbox.rows), writer.state
-        receipts = set(_receipts(writer.outbox.rows))
+        receipts = set(_receipted(writer.outbox))
         how = "stored" if intent is None else "withdrawn"
         if self._hear(how, lambda: writer.on_grant(grant)) is None:
             return
         self.hits["grant dropped rows"] += len(writer.outbox.rows) < before and intent is None
         if intent is not None and state is WriterState.WITHDRAWING:
             self.hits["live withdraw"] += 1
-        if intent is not None and receipts & set(_receipts(writer.outbox.rows)):
+        if intent is not None and receipts & set(_receipted(writer.outbox)):
             self.hits["receipt carried over a withdraw"] += 1
 
     def _on_refusal(self, refusal: Refusal) -> None:
-        instance = self.writer.outbox.header.instance
         self._hear("refusal", lambda: self.writer.on_refusal(refusal, self.world.bytes(), self.world.bytes()))
-        if self.writer.outbox.header.instance != instance:
-            self.inbox = Inbox()
 
     # ---- commands
 
@@ -392,5 +389,6 @@ class SimOwner:
         self.world.facts.counts.append((self.boot, self.writer.left_unsent, self.left))
 
 
-def _receipts(rows: Any) -> list[str]:
-    return [entry.data["id"] for row in rows for entry in row.entries if entry.type == RECEIPT]
+def _receipted(outbox: Outbox) -> Iterator[str]:
+    for row in outbox.rows:
+        yield from (entry.data["id"] for entry in row.entries if entry.type == RECEIPT)

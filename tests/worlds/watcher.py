@@ -41,6 +41,7 @@ class SimWatcher:
             stored=self.stored,
             capacity=self.capacity,
             held_limit=self.world.held,
+            first_request=self.world.fresh_number(),
         )
         self.up = self.ready = self.linked = True
         self.unread = 0
@@ -154,5 +155,3 @@ class SimSender:
     def tick(self) -> None:
         for command in self.open.values():
             self.world.bus.publish(self.client, "in", command)
-
-

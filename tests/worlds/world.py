@@ -116,6 +116,10 @@ class World:
     def bytes(self) -> bytes:
         return b"%d" % next(self._bytes)
 
+    def fresh_number(self) -> int:
+        """A number of which the next thousand are free."""
+        return next(self._bytes) * 1000
+
     def inc(self) -> bytes:
         return b"i%d" % next(self._bytes)
 
@@ -447,5 +451,3 @@ class World:
             tuple(owner.disk.ids()),
             owner.writer.left_unsent,
         )
-
-
