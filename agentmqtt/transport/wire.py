@@ -206,6 +206,28 @@ class Wire(aiomqtt.Client):
             return
         self._listener.message(topic, message)
 
+    def _on_subscribe(
+        self,
+        client: paho.Client,
+        userdata: Any,
+        mid: int,
+        reason_codes: list[ReasonCode],
+        properties: Properties | None = None,
+    ) -> None:
+        if (answer := self._pending_subscribes.pop(mid, None)) is not None and not answer.done():
+            answer.set_result(reason_codes)
+
+    def _on_unsubscribe(
+        self,
+        client: paho.Client,
+        userdata: Any,
+        mid: int,
+        reason_codes: list[ReasonCode],
+        properties: Properties | None = None,
+    ) -> None:
+        if (answer := self._pending_unsubscribes.pop(mid, None)) is not None:  # None: whoever asked has gone
+            answer.set()
+
     def _on_publish(
         self, client: paho.Client, userdata: Any, mid: int, reason_code: ReasonCode, properties: Properties
     ) -> None:
