@@ -44,14 +44,17 @@ class Certificates:
         self._openssl = need("openssl")
         self._folder = folder
         self.ca, self.ca_key = folder / "ca.pem", folder / "ca.key"
-        self._run("req", "-x509", "-subj", "/CN=test CA", "-days", "2", *self._key(self.ca_key), "-out", self.ca)
+        usage = ("-addext", "keyUsage=critical,keyCertSign,cRLSign")
+        self._run(
+            "req", "-x509", "-subj", "/CN=test CA", "-days", "2", *usage, *self._key(self.ca_key), "-out", self.ca
+        )
         self.server, self.server_key = self.issue("server", "subjectAltName=DNS:localhost,IP:127.0.0.1,IP:::1")
         self.client, self.client_key = self.issue("client", "extendedKeyUsage=clientAuth")
 
     def issue(self, name: str, extension: str) -> tuple[Path, Path]:
         """A certificate signed by the CA, and its key."""
         cert, key, request, ext = (self._folder / f"{name}.{end}" for end in ("pem", "key", "csr", "ext"))
-        ext.write_text(extension)
+        ext.write_text(f"{extension}\nsubjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n")
         self._run("req", "-new", "-subj", f"/CN={name}", *self._key(key), "-out", request)
         signer = ("-CA", self.ca, "-CAkey", self.ca_key, "-CAcreateserial", "-days", "2")
         self._run("x509", "-req", "-in", request, *signer, "-extfile", ext, "-out", cert)

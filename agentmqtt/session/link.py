@@ -71,7 +71,7 @@ class Session:
         self._connection: Connection | None = None
         self._number = self._strays = 0
         self._birth: bytes | None = None
-        self._ever_born = False
+        self._ever_born = self._shaky = False
         self._rivals: set[bytes] = set()
         self._verdict: TakenOver | None = None
         self._task: asyncio.Task[None] | None = None
@@ -242,7 +242,8 @@ class Session:
             error = await self._live(connection, number)
         finally:
             await self._leave(connection, number)
-        if asyncio.get_running_loop().time() - began >= self._stable_after:
+        self._shaky = asyncio.get_running_loop().time() - began < self._stable_after
+        if not self._shaky:
             self._failures = 0
         self._failed(error)
 
@@ -261,6 +262,7 @@ class Session:
         self._strays = 0
         try:
             await self._settle(connection)
+            await self._look_for_rivals(connection)
             self._rise(connection, number)
             while not connection.lost.done():
                 await asyncio.wait((connection.lost, self._wake), return_when=asyncio.FIRST_COMPLETED)
@@ -284,6 +286,16 @@ class Session:
             else:
                 await self._grant(connection, _take(self._fresh))
         self._judge()
+
+    async def _look_for_rivals(self, connection: Connection) -> None:
+        """Where there may be one: be sure to have read the presence before ours is written over it.
+
+        The retained message comes after its SUBACK, but before the next one. Without this, the process that
+        stops would leave one more sign of itself, and the other one would stop too.
+        """
+        if self._presence is not None and (self._shaky or self._rivals):
+            await self._grant(connection, [self._presence.topic])
+            self._judge()
 
     def _judge(self) -> None:
         if self._verdict is not None:

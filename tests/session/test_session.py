@@ -435,6 +435,23 @@ async def test_exactly_one_of_two_processes_stops_when_the_broker_tells_nobody()
             assert bus.retained[ALIVE].endswith(b":online")
 
 
+@pytest.mark.parametrize(("stable_after", "again"), [(0.0, []), (1000.0, [[ALIVE]])])
+async def test_only_after_a_short_connection_the_presence_is_read_twice(
+    stable_after: float, again: list[list[str]]
+) -> None:
+    """Found with two processes that both stopped: each wrote its birth before it had read the other's."""
+    bus = MemoryBus()
+    recorder = Recorder(MemoryTransport(bus))
+    async with session(recorder, presence=presence("boot"), stable_after=stable_after) as client:
+        changes = Ups(client)
+        await changes.next()
+        assert recorder.asked("subscribe") == [[ALIVE]]
+        bus.cut("client")
+        await changes.next()
+        await changes.next()
+        assert recorder.asked("subscribe")[2:] == again
+
+
 async def test_what_an_earlier_process_left_is_no_rival() -> None:
     bus = MemoryBus()
     bus.publish(ALIVE, b"earlier:9:online", retain=True)

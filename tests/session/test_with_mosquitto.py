@@ -37,7 +37,7 @@ async def test_a_killed_broker_is_found_again(protocol: int) -> None:
 
 
 @pytest.mark.parametrize("protocol", [4, 5])
-async def test_one_of_two_processes_stops(protocol: int) -> None:
+async def test_one_of_two_processes_stops_and_never_both(protocol: int) -> None:
     with mosquitto() as server:
         async with real(server.url, protocol, presence=presence("one")) as one:
             await one.connected(5)
