@@ -74,7 +74,7 @@ class Engine:
         elif old is not None and old.link is not None:
             old.link.taken_over()
         session = self.sessions.get(client_id)
-        if session is not None and (clean or session.clean):
+        if session is not None and clean:
             self.drop(session)
             session = None
         present = session is not None

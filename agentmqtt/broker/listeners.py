@@ -40,7 +40,7 @@ class Listeners:
         self.addresses: tuple[Address, ...] = ()
 
     async def open(self) -> None:
-        """Listen everywhere, or nowhere.
+        """Listen everywhere. After an error some listeners may be open: close them.
 
         Raises:
             ListenError: an address is taken or not ours.
@@ -50,7 +50,6 @@ class Listeners:
             try:
                 server = await (self._serve_web(address) if address.web else self._serve_stream(address))
             except OSError as error:
-                await self.close()
                 raise ListenError(_why(address, error)) from error
             self._servers.append(server)
             self.addresses += tuple(_bound(address, server))

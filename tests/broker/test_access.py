@@ -35,6 +35,15 @@ class Rules(BaseTopicPlugin):
         return topic.startswith(f"{session.username}/")
 
 
+class NoSecrets(BaseTopicPlugin):
+    """Has an opinion about secrets only."""
+
+    async def topic_filtering(
+        self, *, session: Session | None = None, topic: str | None = None, action: Action | None = None
+    ) -> bool | None:
+        return False if topic == "ann/secret" else None
+
+
 class Token(BaseAuthPlugin):
     """A password of `token` is enough, for any name."""
 
@@ -122,6 +131,16 @@ async def test_topic_plugins_rule(caplog: pytest.LogCaptureFixture) -> None:
                 async with client(broker, "ann", password):
                     pass
     assert "an auth plugin failed" in caplog.text
+
+
+async def test_one_plugin_that_says_no_is_enough_and_one_without_an_opinion_is_not() -> None:
+    plugins = {f"{HERE}.Token": {}, f"{HERE}.Rules": {}, f"{HERE}.NoSecrets": {}}
+    async with running(plugins=plugins) as broker, client(broker, "ann", "token") as ann:
+        codes = [(await ann.subscribe(topic))[0].is_failure for topic in ("ann/x", "ann/secret", "bob/x")]
+        assert codes == [False, True, True]
+    del plugins[f"{HERE}.Rules"]
+    async with running(plugins=plugins) as broker, client(broker, "ann", "token") as ann:
+        assert (await ann.subscribe("ann/x"))[0].is_failure
 
 
 async def test_plugins_may_publish() -> None:

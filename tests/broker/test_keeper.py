@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 from agentmqtt.broker.engine import Engine
 from agentmqtt.broker.limits import Limits
+from agentmqtt.broker.local import LocalTransport
+from agentmqtt.transport.base import Delivery, Hello
 from tests.broker import wire
-from tests.broker.wire import BYE, arrive
+from tests.broker.wire import BYE, Door, arrive, settle
 
 
 class Notes:
@@ -55,6 +57,30 @@ async def test_a_persistent_session_is_noted_step_by_step() -> None:
     assert notes.take() == ["closed r", "queued r 5"]
     await arrive(broker, "r", clean=True)
     assert notes.take() == ["dropped r"]
+
+
+async def test_what_a_client_may_not_receive_is_settled() -> None:
+    notes = Notes()
+    broker = Engine(Limits(), keeper=notes)
+    reader = await arrive(broker, "r", clean=False, door=Door(denied={("receive", "t/secret")}))
+    await reader.ask(wire.subscribe(1, ("t/+", 1)))
+    writer = await arrive(broker, "w")
+    await writer.ask(wire.publish("t/secret", b"", 1, 1))
+    await settle()
+    assert notes.take() == ["opened r", "subscribed r t/+ 1", "queued r 1", "settled r 1"]
+
+
+async def test_a_second_acknowledgement_in_this_process_is_no_news() -> None:
+    notes = Notes()
+    broker = Engine(Limits(), keeper=notes)
+    got: list[Delivery] = []
+    here = await LocalTransport(broker).connect(Hello("j", 20, got.append))
+    await here.subscribe(["t"])
+    await here.publish("t", b"")
+    await settle()
+    for _ in range(2):
+        got[0].ack()
+    assert notes.take() == ["opened j", "subscribed j t 1", "queued j 1", "settled j 1"]
 
 
 async def test_retained_messages_are_noted() -> None:

@@ -17,6 +17,21 @@ from tests.broker import wire
 from tests.broker.wire import BYE, PING, PONG, WELCOME, Door, Peer, arrive, engine, settle
 
 
+class Slow(InMemory):
+    """Nothing is safe before `commit`."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, tuple[object, ...]]] = []
+
+    def then(self, call, *args) -> None:
+        self.calls.append((call, args))
+
+    def commit(self) -> None:
+        calls, self.calls = self.calls, []
+        for call, args in calls:
+            call(*args)
+
+
 class Inbox:
     """What a local client was given; it acknowledges at once unless told not to."""
 
@@ -209,6 +224,14 @@ async def test_publishers_in_this_process_wait_too() -> None:
         await more[-1]
 
 
+async def test_it_never_waits_for_itself() -> None:
+    here = await local(engine(local_window=2), Inbox(ack=False))
+    await here.subscribe(["t"])
+    async with asyncio.timeout(5):
+        for _ in range(6):
+            await here.publish("t", b"")
+
+
 async def test_a_handler_that_fails_leaves_the_message_unacknowledged(caplog: pytest.LogCaptureFixture) -> None:
     broker = engine()
 
@@ -226,18 +249,6 @@ async def test_a_handler_that_fails_leaves_the_message_unacknowledged(caplog: py
 
 async def test_every_answer_waits_for_the_keeper() -> None:
     """Persist, then acknowledge: CONNACK, SUBACK, UNSUBACK, PUBACK, PUBREC, PUBCOMP and the futures in this process."""
-
-    class Slow(InMemory):
-        def __init__(self) -> None:
-            self.calls: list[tuple[object, tuple[object, ...]]] = []
-
-        def then(self, call, *args) -> None:
-            self.calls.append((call, args))
-
-        def commit(self) -> None:
-            calls, self.calls = self.calls, []
-            for call, args in calls:
-                call(*args)
 
     keeper = Slow()
     broker = Engine(Limits(), keeper=keeper)
@@ -259,3 +270,15 @@ async def test_every_answer_waits_for_the_keeper() -> None:
     assert not done.done()
     keeper.commit()
     await done
+
+
+async def test_a_client_that_leaves_before_its_session_is_safe_hears_nothing_more() -> None:
+    keeper = Slow()
+    broker = Engine(Limits(), keeper=keeper)
+    peer = Peer(broker)
+    assert await peer.ask(wire.connect("p", keepalive=10)) == b""
+    await peer.vanish()
+    peer.pipe.closed = True
+    keeper.commit()
+    assert await peer.heard() == b""
+    assert not broker.sessions

@@ -83,7 +83,7 @@ async def test_a_message_that_was_cut_off_is_never_published(broker: Broker) -> 
 async def test_a_text_frame_closes(broker: Broker) -> None:
     """[6.0.0-1]"""
     async with web(broker) as socket:
-        await socket.send("hello")
+        await socket.send(wire.connect("p").decode())
         with pytest.raises(ConnectionClosed):
             await socket.recv()
 
@@ -111,6 +111,15 @@ async def test_pages_of_other_sites_cannot_reach_a_broker_without_passwords(brok
     with pytest.raises(InvalidStatus):
         async with web(broker, origin="https://evil.example"):
             pass
+
+
+async def test_more_than_the_write_buffer_flows(broker: Broker) -> None:
+    async with web(broker) as socket:
+        await socket.send(wire.connect("p") + wire.subscribe(1, ("t", 0)))
+        await read(socket, 9)
+        for _ in range(10):
+            await socket.send(wire.publish("t", b"x" * 4_000))
+            await read(socket, 4_006)
 
 
 async def test_a_reader_that_does_not_read_is_cut_off(broker: Broker) -> None:
