@@ -37,7 +37,7 @@ from agentmqtt.state import State
 from agentmqtt.store.base import Store
 from agentmqtt.transport.base import Delivery, Transport
 from agentmqtt.types import Cursor, Value
-from agentmqtt.values import check_value
+from agentmqtt.values import check_type, check_value
 from agentmqtt.watcher import WatchedRun
 
 log = logging.getLogger("agentmqtt.client")
@@ -197,10 +197,14 @@ class Client:
             BadName, BadValue: it cannot be sent.
         """
         self.topics.out(name)
+        check_type(kind, "kind")
         check_value(data, "data")
         expires = self.options.command_expiry if expiry is None else expiry
         receipt = await self._sender.send(name, kind, data, expires, id)
-        await receipt.accepted(self.options.patience)
+        try:
+            await receipt.accepted(self.options.patience)
+        except NoJournal as error:
+            raise NoJournal(f"{error}; {self._nobody()}") from None
         return receipt
 
     async def status(self, name: str) -> Status:

@@ -34,7 +34,7 @@ from agentmqtt.session import Subscription
 from agentmqtt.spool import Spool
 from agentmqtt.transport.base import Delivery
 from agentmqtt.types import Cursor, Entry, Value
-from agentmqtt.values import check_value
+from agentmqtt.values import check_type, check_value
 
 log = logging.getLogger("agentmqtt.owner")
 
@@ -225,7 +225,7 @@ class OwnedRun:
         """Add an event. Returns when it is queued on this disk's outbox; `flush` waits until it is stored.
 
         Args:
-            type: the application's name for it, at most 64 bytes; `am.` is reserved.
+            type: the application's name for it, 1 to 128 characters; `am.` is reserved.
             data: a value of the CBOR subset (PROTOCOL §3).
 
         Raises:
@@ -233,6 +233,7 @@ class OwnedRun:
             StoreFull: the disk has no room; nothing was emitted.
             Fenced, Ended: this process no longer owns the run.
         """
+        check_type(type)
         if type.startswith("am."):
             raise UsageError(f"{type!r}: types that begin with 'am.' are reserved; use another name")
         await self._emit((Entry(type, data),))
