@@ -24,14 +24,13 @@ def receipt(id_: str, outcome: CommandState, reason: Value = None) -> Entry:
 class Inbox:
     """Knows what was handed to this process, and what it answered.
 
-    `receipted` are the IDs whose receipts still wait in the outbox from an earlier process. It is read
-    with the first command, when the name is owned: what was set aside until then counts no more.
+    `receipted` are the IDs whose receipts an earlier process left in the outbox: pass `outbox.receipted`,
+    which is emptied if the outbox is set aside. Any other iterable is copied.
     """
 
     def __init__(self, receipted: Iterable[str] = ()) -> None:
         self._known: OrderedDict[str, tuple[CommandState, Value] | None] = OrderedDict()
-        self._receipted: Iterable[str] = receipted
-        self._waiting: set[str] | None = None
+        self._waiting = receipted if isinstance(receipted, set) else set(receipted)
         self._answered_in: dict[str, tuple[bytes, int]] = {}
 
     def on_handed(self, handed: Handed) -> Handed | Entry | None:
@@ -39,8 +38,6 @@ class Inbox:
 
         A command that this process handled before a new epoch gets its receipt again, not its effect.
         """
-        if self._waiting is None:
-            self._waiting = set(self._receipted)
         if handed.id in self._waiting:
             return None
         if handed.id not in self._known:

@@ -80,7 +80,8 @@ class Outbox:
     """Rows in order, and the header. A row from disk has `first` > 0 if it was appended in the header's epoch.
 
     `sealed`: this process said the last word, or an earlier one left an end that waits; nothing may be
-    emitted after it, also when it has been stored (§4.5).
+    emitted after it, also when it has been stored (§4.5). `receipted`: IDs of commands whose receipts
+    an earlier process left here.
     """
 
     def __init__(self, header: Header, rows: Iterable[Row] = ()) -> None:
@@ -90,6 +91,7 @@ class Outbox:
         self.next_seq = max([header.numbered, header.upto, *(row.seq for row in self.rows)]) + 1
         self.bytes = sum(row.size for row in self.rows)
         self.events = sum(len(row.entries) for row in self.rows)
+        self.receipted = {entry.data["id"] for row in self.rows for entry in row.receipts}
         self._inherited = self.next_seq - 1
         self._number(lambda row: row.seq <= header.numbered or row.first > 0)
 
@@ -143,6 +145,7 @@ class Outbox:
         gone = list(self.rows)
         self._keep([])
         self.sealed = False
+        self.receipted.clear()
         return gone
 
     def renumber(self, inc: bytes, epoch: int, parent: Position) -> None:

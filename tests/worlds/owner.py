@@ -81,7 +81,7 @@ class SimOwner:
         outbox = Outbox(Header.unpack(self.disk.header), (Row(*row) for row in self.disk.rows.values()))
         who = Identity(self.boot, takeover, reopen)
         self.writer = Writer(NAME, outbox, who, world.bytes(), window=world.window, limit=world.limit)
-        self.inbox = Inbox(_receipted(outbox))
+        self.inbox = Inbox(outbox.receipted)
         if attempt:
             self._doom()
             self._save(self.writer.intend(ATTEMPT))
