@@ -7,14 +7,14 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Literal, Self
 
 from agentmqtt import wire
 from agentmqtt.core.inbox import Inbox
-from agentmqtt.core.outbox import ATTEMPT, Intent, Outbox
-from agentmqtt.core.states import END, MARK, OUTCOMES, RECEIPT, RELEASE, STATE, WriterState
+from agentmqtt.core.outbox import ATTEMPT, Intent
+from agentmqtt.core.states import END, MARK, OUTCOMES, RELEASE, STATE, WriterState
 from agentmqtt.core.writer import Identity, Save, Writer
 from agentmqtt.errors import (
     AgentMQTTError,
@@ -29,7 +29,7 @@ from agentmqtt.errors import (
 )
 from agentmqtt.frames import Grant, Handed, Refusal
 from agentmqtt.host import Host
-from agentmqtt.received import Commands, Interruption, ReceivedCommand
+from agentmqtt.received import Commands, Interruption, ReceivedCommand, receipted
 from agentmqtt.session import Subscription
 from agentmqtt.spool import Spool
 from agentmqtt.transport.base import Delivery
@@ -121,7 +121,7 @@ class OwnedRun:
         window, frame = host.options.window, host.options.frame - wire.FRAME_HEAD
         writer = Writer(self.name, outbox, self._identity, _fresh(), window=window, limit=frame)
         self._spool = Spool(host, self.name, writer, self._hears)
-        self._commands = Commands(Inbox(_receipted(outbox)), self._write_receipt)
+        self._commands = Commands(Inbox(receipted(outbox)), self._write_receipt)
         intend = self._retry == "withdraw_attempt" and not outbox.sealed
         self._spool.save(self._writer.intend(ATTEMPT) if intend else Save(outbox.header, sync=True))
         topics = host.topics
@@ -399,11 +399,3 @@ class OwnedRun:
 
 def _fresh() -> bytes:
     return secrets.token_bytes(8)
-
-
-def _receipted(outbox: Outbox) -> Iterator[str]:
-    """IDs of commands whose receipts an earlier process left in the outbox."""
-    for row in outbox.rows:
-        for entry in row.entries:
-            if entry.type == RECEIPT:
-                yield entry.data["id"]
