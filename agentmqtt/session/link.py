@@ -305,6 +305,7 @@ class Session:
         try:
             await connection.subscribe(filters)
         except Refused as exc:
+            _log.warning("%s", exc)
             self._routes.settle(filters, exc.filters or filters, exc)
         else:
             self._routes.settle(filters, (), None)
@@ -347,9 +348,16 @@ class Session:
         """Say goodbye if the connection still stands: with the last presence, unless a rival's stands there now."""
         up, self._connection = self._connection is not None, None
         if up and self._presence is not None and not connection.lost.done():
-            last = connection.publish(self._presence.topic, self._presence.payload(number, False), retain=True)
-            await asyncio.wait((last,), timeout=FAREWELL)
+            await self._farewell(connection, self._presence, number)
         await connection.close()
+
+    async def _farewell(self, connection: Connection, presence: Presence, number: int) -> None:
+        last = connection.publish(presence.topic, presence.payload(number, False), retain=True)
+        try:
+            await asyncio.wait((last,), timeout=FAREWELL)
+        except asyncio.CancelledError:
+            await connection.close(goodbye=False)
+            raise
 
 
 def _take(filters: dict[str, None]) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import logging
 from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
@@ -14,8 +13,6 @@ from agentmqtt.transport.topics import is_pattern, is_valid_filter, matches, str
 
 MAX_CACHED = 4096
 """Topics whose handlers are remembered; above it the memory starts again."""
-
-_log = logging.getLogger("agentmqtt.session")
 
 
 class _Keep(enum.Enum):
@@ -149,7 +146,6 @@ class Routes:
         refusals = frozenset(refused)
         for entry in filter(None, map(self.entries.get, filters)):
             if error is not None and entry.filter in refusals:
-                _log.warning("%s", error)
                 entry.renew()
                 entry.fail(error)
             else:

@@ -99,9 +99,10 @@ class Dialer:
         pipe.tune(sock)
 
     async def _tls_context(self) -> ssl.SSLContext:
-        if self._context is None:  # reading the system's certificates takes tens of milliseconds
-            self._context = await asyncio.wrap_future(_in_thread("agentmqtt-tls", self._tls.context))
-        return self._context
+        context = self._context
+        if context is None:  # reading the system's certificates takes tens of milliseconds
+            self._context = context = await asyncio.wrap_future(_in_thread("agentmqtt-tls", self._tls.context))
+        return context
 
     async def _resolve(self) -> list[_Info]:
         host, port = self._address.host, self._address.port

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import aiomqtt
@@ -151,15 +151,21 @@ class MqttConnection:
         pipe = self._pipe
         if pipe is None:
             return
-        if goodbye and self._waiting:  # a small window of the broker must not eat the last words
+        try:
+            if goodbye:
+                await self._part(pipe)
+        finally:
+            self._end(LinkLost("this side closed the connection"))
+            pipe.close()
+        await asyncio.wait((pipe.closed,), timeout=GOODBYE)
+
+    async def _part(self, pipe: Pipe) -> None:
+        if self._waiting:  # a small window of the broker must not eat the last words
             await asyncio.wait((self._waiting[-1].done,), timeout=GOODBYE)
-        if goodbye and not self.lost.done():
+        if not self.lost.done():
             self._wire.goodbye()
             self._end(LinkLost("this side closed the connection"), abort=False)
             await asyncio.wait((pipe.closed,), timeout=GOODBYE)  # it closes once it has read our DISCONNECT
-        self._end(LinkLost("this side dropped the connection"))
-        pipe.close()
-        await asyncio.wait((pipe.closed,), timeout=GOODBYE)
 
     # -- what the wire says -------------------------------------------------------------------------
 
@@ -329,32 +335,43 @@ class MqttTransport:
     async def connect(self, hello: Hello) -> MqttConnection:
         try:
             async with asyncio.timeout(self._timeout):
-                return await self._connect(hello)
+                connection = await self._connect(hello)
         except TimeoutError:
+            self._doubt()
             raise Unreachable(f"{self._address} did not answer within {self._timeout:g} s") from None
+        except NoContact:
+            self._doubt()
+            raise
+        self._failures, self._known = 0, True
+        return connection
 
     async def _connect(self, hello: Hello) -> MqttConnection:
-        for version, limit in self._plan():
-            connection = MqttConnection(hello, self._address, version)
+        *earlier, last = self._plan()
+        for version, limit in earlier:
             try:
-                await connection.open(self._dialer, limit)
+                return await self._try(hello, version, limit)
             except NoContact as exc:
                 _log.debug("%s with %s: %s", self._address, version.name, exc)
-                error = exc
-            except (OSError, WebSocketError) as exc:
-                raise reasons.dial(exc, self._address, known=self._known) from exc
-            else:
-                self._proven, self._failures, self._known = version, 0, True
-                return connection
+        return await self._try(hello, *last)
+
+    async def _try(self, hello: Hello, version: aiomqtt.ProtocolVersion, limit: float | None) -> MqttConnection:
+        connection = MqttConnection(hello, self._address, version)
+        try:
+            await connection.open(self._dialer, limit)
+        except (OSError, WebSocketError) as exc:
+            raise reasons.dial(exc, self._address, known=self._known) from exc
+        self._proven = version
+        return connection
+
+    def _doubt(self) -> None:
+        """No broker answered. After three times in a row, perhaps another one is there now."""
         self._failures += 1
         if self._failures >= 3:
-            self._proven = None  # perhaps there is another broker now
-        raise error
+            self._proven = None
 
-    def _plan(self) -> Iterator[tuple[aiomqtt.ProtocolVersion, float | None]]:
+    def _plan(self) -> list[tuple[aiomqtt.ProtocolVersion, float | None]]:
+        """What to try in turn, and how long each may be silent."""
         settled = self._fixed or self._proven
         if settled is not None:
-            yield settled, None
-            return
-        yield V5, min(FIRST_CONTACT, self._timeout / 2)
-        yield V311, None
+            return [(settled, None)]
+        return [(V5, min(FIRST_CONTACT, self._timeout / 2)), (V311, None)]

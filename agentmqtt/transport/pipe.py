@@ -129,17 +129,21 @@ class Pipe(asyncio.Protocol):
 
     # -- paho's side: the part of a socket that it uses -----------------------------------------------
 
-    def recv(self, size: int) -> bytes:
+    def recv(self, buffer_size: int) -> bytes:
         at = self._at
         if at >= len(self._in) or self._loop.time() >= self._deadline:
             raise BlockingIOError
-        chunk = self._in[at : at + size]
+        chunk = self._in[at : at + buffer_size]
         self._at = at + len(chunk)
         return chunk
 
-    def send(self, data: bytes | bytearray) -> int:
-        self._out.append(data)
-        return len(data)
+    def discard(self) -> None:
+        """As `parse`: let everything go that came."""
+        self._in, self._at = b"", 0
+
+    def send(self, buffer: bytes | bytearray) -> int:
+        self._out.append(buffer)
+        return len(buffer)
 
     def flush(self) -> None:
         """Hand over everything that was sent since the last flush, in one piece."""

@@ -25,6 +25,9 @@ V5, V311 = aiomqtt.ProtocolVersion.V5, aiomqtt.ProtocolVersion.V311
 RECEIVE_MAXIMUM = 256
 """Messages that a broker may send without our acknowledgement (MQTT 5): bounds what a slow reader holds."""
 
+MAXIMUM_PACKET = 1024 * 1024
+"""Bytes of the largest packet that a broker may send (MQTT 5). The protocol's own stay far below."""
+
 _PINGREQ, _DISCONNECT = b"\xc0\x00", b"\xe0\x00"
 _log = logging.getLogger("agentmqtt.transport")
 
@@ -47,16 +50,17 @@ class Wire(aiomqtt.Client):
 
     def __init__(self, hello: Hello, address: Address, version: aiomqtt.ProtocolVersion, listener: Listener) -> None:
         v5, will = version is V5, hello.will
+        clean: paho.CleanStartOption = hello.session_expiry == 0 if v5 else 3  # 3 is what paho wants for 3.1.1
         super().__init__(
             address.host,
             identifier=hello.client_id,
             username=address.username,
             password=address.password,
             protocol=version,
-            keepalive=hello.keepalive,
+            keepalive=min(hello.keepalive, 0xFFFF),
             will=aiomqtt.Will(will.topic, will.payload, 1, True) if will else None,
             clean_session=None if v5 else hello.session_expiry == 0,
-            clean_start=hello.session_expiry == 0 if v5 else paho.MQTT_CLEAN_START_FIRST_ONLY,
+            clean_start=clean,
             properties=_connect_properties(hello) if v5 else None,
             max_inflight_messages=0,  # paho's own window off: the connection keeps one, and paho then skips a scan
         )
@@ -64,6 +68,7 @@ class Wire(aiomqtt.Client):
         self._client.disable_logger()
         self.pending_calls_threshold = 1 << 30
         self._address, self._hello, self._listener = address, hello, listener
+        self._clean = clean
         self._pipe: Pipe | None = None
         self._flushing = False
         self.receive_maximum, self.maximum_packet, self.keepalive = 65535, 1 << 28, hello.keepalive
@@ -76,7 +81,7 @@ class Wire(aiomqtt.Client):
         self._pipe, pipe.parse = pipe, self._parse
         client = self._client
         client.connect_async(
-            self._hostname, keepalive=self._keepalive, clean_start=self._clean_start, properties=self._properties
+            self._hostname, keepalive=self._keepalive, clean_start=self._clean, properties=self._properties
         )
         client._sock = pipe
         client._send_connect(self._keepalive)
@@ -85,7 +90,7 @@ class Wire(aiomqtt.Client):
         """Nothing is sent or taken in any more; calls that wait for an answer end."""
         self._client._sock = None
         if self._pipe is not None:
-            self._pipe.parse = self._discard
+            self._pipe.parse = self._pipe.discard
         if not self.opened.done():
             self.opened.set_exception(error)
             self.opened.exception()  # a connect that was cancelled does not ask for it
@@ -147,11 +152,6 @@ class Wire(aiomqtt.Client):
         except Exception as exc:
             _log.warning("unreadable bytes from %s", self._address, exc_info=exc)
             self._listener.ended(reasons.garbled(self._address))
-
-    def _discard(self) -> None:
-        """After the end: let what still arrives go."""
-        if self._pipe is not None:
-            self._pipe.recv(1 << 30)
 
     def _on_socket_register_write(self, client: paho.Client, userdata: Any, sock: PahoSocket) -> None:
         if not self._flushing:  # one write per turn of the loop, however many packets
@@ -237,6 +237,7 @@ class Wire(aiomqtt.Client):
 def _connect_properties(hello: Hello) -> Properties:
     properties = Properties(PacketTypes.CONNECT)
     properties.ReceiveMaximum = RECEIVE_MAXIMUM
+    properties.MaximumPacketSize = MAXIMUM_PACKET
     if hello.session_expiry:
-        properties.SessionExpiryInterval = hello.session_expiry
+        properties.SessionExpiryInterval = min(hello.session_expiry, 0xFFFFFFFF)
     return properties

@@ -106,6 +106,24 @@ async def test_a_proven_version_is_forgotten_after_three_failures() -> None:
         assert transport.protocol == 4
 
 
+async def test_a_proven_version_is_forgotten_after_three_silences() -> None:
+    script = welcome
+
+    async def current(peer: FakePeer) -> None:
+        await script(peer)
+
+    async with FakeBroker(current) as broker:
+        transport = MqttTransport(broker.url)
+        await (await transport.connect(hello())).close()
+        script, transport._timeout = silent_on_5, 0.1
+        for _ in range(3):
+            with pytest.raises(Unreachable):
+                await transport.connect(hello())
+        transport._timeout = 2.0
+        await (await transport.connect(hello())).close()
+        assert transport.protocol == 4
+
+
 async def test_nothing_that_answers_as_a_broker() -> None:
     async def web_server(peer: FakePeer) -> None:
         peer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -423,6 +441,28 @@ async def test_a_cancelled_connect_leaves_no_connection(goodbye: bool) -> None:
             await task
         await asyncio.wait_for(gone.wait(), 5)
         assert broker.connections == 1
+
+
+async def test_a_close_that_is_cancelled_closes_all_the_same() -> None:
+    said, gone = asyncio.Event(), asyncio.Event()
+
+    async def script(peer: FakePeer) -> None:
+        await peer.connect()
+        peer.write(fakes.WELCOME_5)
+        await peer.expect(fakes.DISCONNECT)
+        said.set()
+        await peer.ended()
+        gone.set()
+        await asyncio.Event().wait()
+
+    async with FakeBroker(script) as broker:
+        connection = await MqttTransport(broker.url).connect(hello())
+        task = asyncio.ensure_future(connection.close())
+        await said.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.wait_for(gone.wait(), 5)
 
 
 async def test_a_connack_that_comes_after_the_timeout_brings_nobody_back(monkeypatch: pytest.MonkeyPatch) -> None:
