@@ -65,7 +65,6 @@ class Connection:
         self._engine, self._gate, self._pipe, self._gone = engine, gate, pipe, gone
         self._loop = asyncio.get_running_loop()
         self._reader = PacketReader(engine.limits.max_connect)
-        self._connect: packets.Connect | None = None
         self._identity: Identity | None = None
         self._session: Session | None = None
         self._talk: Conversation | None = None
@@ -85,8 +84,9 @@ class Connection:
 
     def data(self, chunk: bytes) -> None:
         """Bytes from the client."""
-        self._reader.feed(chunk)
-        self._work()
+        if not self._closed:
+            self._reader.feed(chunk)
+            self._work()
 
     def writable(self) -> None:
         """The pipe has room again."""
@@ -120,7 +120,6 @@ class Connection:
         if self._talk is not None:
             self._talk.handle(packet)
         elif isinstance(packet, packets.Connect):
-            self._connect = packet
             self.hold("login")
             self._spawn(self._login(packet), "login")
 

@@ -323,3 +323,9 @@ def test_limits_and_filters_that_cannot_be() -> None:
 def test_the_package_loads_no_broker() -> None:
     code = "import sys, agentmqtt; sys.exit(any(m.partition('.')[0] in ('amqtt', 'websockets') for m in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_without_its_extra_it_says_what_to_install() -> None:
+    code = "import sys; sys.modules['amqtt'] = None; import agentmqtt.broker"
+    run = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert "pip install 'agentmqtt[broker]'" in run.stderr
