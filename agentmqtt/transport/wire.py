@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Sequence
+from typing import Any, Protocol, TypeVar
 
 import aiomqtt
 import paho.mqtt.client as paho
@@ -30,6 +30,7 @@ MAXIMUM_PACKET = 1024 * 1024
 
 _PINGREQ, _DISCONNECT = b"\xc0\x00", b"\xe0\x00"
 _log = logging.getLogger("agentmqtt.transport")
+T = TypeVar("T")
 
 
 class Listener(Protocol):
@@ -136,6 +137,14 @@ class Wire(aiomqtt.Client):
 
     async def drop(self, filters: Sequence[str], timeout: float) -> None:
         await self.unsubscribe(list(filters), timeout=timeout)
+
+    async def _wait_for(self, fut: Awaitable[T], timeout: float | None) -> T:
+        """Not asyncio.wait_for: before Python 3.12 a cancellation is lost there if the answer comes with it."""
+        try:
+            async with asyncio.timeout(timeout):
+                return await fut
+        except TimeoutError:
+            raise aiomqtt.MqttError("the operation timed out") from None
 
     def flush(self) -> None:
         self._flushing = False
