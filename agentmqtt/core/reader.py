@@ -15,6 +15,8 @@ from agentmqtt.frames import Ack, Fetch, Frame, Item, Page, PageKind, Status
 from agentmqtt.types import NO_INC, ORIGIN, Cursor, Event, Gap, Position, Rewound, Value
 
 Delivered: TypeAlias = Event | Gap | Rewound
+REMEMBERED = 256
+"""Merged events of which a reader knows where they began."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,6 +74,10 @@ class Reader:
         self._receipt: Ack | None = None
         self._asked: tuple[int, Position] | None = None
         self._requests = first_request
+        self._merged: deque[tuple[Position, Position]] = deque()
+        self._unsure = start.position  # before it, nothing is known of merged events
+        if self._void():
+            self._rewind(self.fork)
 
     # ---- the application's side
 
@@ -80,7 +86,9 @@ class Reader:
         if not self.buffer:
             return None
         item = self.buffer.popleft()
-        self.taken = Saved(item.cursor.inc, item.cursor.position, self.epoch, self.fork)
+        self.taken = Saved(item.cursor.inc, item.cursor.position)
+        if item.cursor.inc == self.inc:
+            self.taken = dataclasses.replace(self.taken, epoch=self.epoch, fork=self.fork)
         return item
 
     @property
@@ -154,6 +162,8 @@ class Reader:
         if fresh and page.kind is PageKind.OK:
             return True
         self.buffer.clear()
+        self._merged.clear()
+        self._unsure = ORIGIN
         self._gap(page.start, "trimmed" if fresh else "reset")
         return True
 
@@ -169,6 +179,8 @@ class Reader:
         last = Position(item.epoch, item.first + item.span - 1)
         if Position(item.epoch, item.first) <= self.position:
             return
+        if item.span > 1:
+            self._remember(self.position, last)
         self.position = last
         self.buffer.append(Event(Cursor(self.inc, last), item.type, item.data, item.time, item.span))
 
@@ -207,12 +219,11 @@ class Reader:
             return
         if frame.epoch < self.epoch:
             return
-        if not self._follows(frame):
-            self._learn(frame.epoch, frame.parent)
-            self.behind = True
-            return
         self._learn(frame.epoch, frame.parent)
-        self._put_frame(frame)
+        if self._follows(frame):
+            self._put_frame(frame)
+        else:
+            self.behind = True
 
     def _begins(self, frame: Frame) -> bool:
         """The very first frame of a channel that nobody knew."""
@@ -280,17 +291,44 @@ class Reader:
             return
         self.epoch, self.fork = epoch, parent
         self._asked = None
-        if self.position > parent and self.position.epoch < epoch:
+        if self._void():
             self._rewind(parent)
 
-    def _rewind(self, to: Position) -> None:
-        self.position = to
+    def _void(self) -> bool:
+        return self.position > self.fork and self.position.epoch < self.epoch
+
+    def _rewind(self, fork: Position) -> None:
+        """Go back to the fork, or to what the application can go back to."""
+        self.position = to = self._seam(fork)
+        self.behind = self.behind or to != fork
         while self.buffer and self.buffer[-1].cursor.position > to:
             if isinstance(self.buffer.pop(), Gap):  # what it stood for must be asked for again
                 self.position = min(to, self.buffer[-1].cursor.position if self.buffer else self.taken.position)
+                self.behind = True
         if self.taken.inc == self.inc and self.taken.position > to:
             self.buffer.append(Rewound(Cursor(self.inc, to)))
+        self._unsure = min(self._unsure, to)
+        while self._merged and self._merged[-1][1] > to:
+            self._merged.pop()
 
     def _gap(self, to: Position, reason: str) -> None:
         self.position = to
         self.buffer.append(Gap(Cursor(self.inc, to), reason))
+
+    # ---- merged events, which nobody can split (§6.4)
+
+    def _remember(self, before: Position, last: Position) -> None:
+        self._merged.append((before, last))
+        if len(self._merged) > REMEMBERED:
+            self._unsure = max(self._unsure, self._merged.popleft()[1])
+
+    def _seam(self, to: Position) -> Position:
+        """The newest place not after `to` that does not cut a merged event; its first part comes again.
+
+        What was merged in an earlier life is not known: then everything comes again. Only a withdraw back
+        to a named position can lie inside of one.
+        """
+        for before, last in self._merged:
+            if before < to < last and to.epoch == last.epoch:
+                return before
+        return ORIGIN if to < self._unsure else to

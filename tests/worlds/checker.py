@@ -171,13 +171,14 @@ class Watch:
         self.facts, self.world, self.truth = facts, world, truth
         self.inc = b""
         self.app: list[tuple[int, int, int]] = []
+        self.merged: list[tuple[int, int, int]] = []
         self.holes: list[tuple[Spot, Spot]] = []
         self.last: Spot = START
         self.told: tuple[bytes, int, Spot] = (b"", 0, START)
         self.kept = self._state()
 
     def _state(self) -> tuple[object, ...]:
-        return self.inc, list(self.app), list(self.holes), self.last, self.told
+        return self.inc, list(self.app), list(self.merged), list(self.holes), self.last, self.told
 
     def judge(self) -> Iterator[str]:
         for step in self.facts.story:
@@ -189,8 +190,8 @@ class Watch:
         return iter(())
 
     def _on_c(self) -> Iterator[str]:
-        self.inc, app, holes, self.last, self.told = self.kept
-        self.app, self.holes = list(app), list(holes)
+        self.inc, app, merged, holes, self.last, self.told = self.kept
+        self.app, self.merged, self.holes = list(app), list(merged), list(holes)
         return iter(())
 
     def _on_t(self, inc: bytes, epoch: int, parent: Spot) -> Iterator[str]:
@@ -217,6 +218,8 @@ class Watch:
             yield f"P2 {epoch}.{first} (parent {self._parent(inc, epoch)}) shown after {self.last}, silently"
         if self.told[0] == inc and epoch < self.told[1] and (epoch, first) > self.told[2]:
             yield "P5 an event was shown that the watcher had been told is void"
+        if span > 1:
+            self.merged.append((epoch, first, last))
         self.app += [(epoch, first + i, number) for i, number in enumerate(ids)]
         self.last = (epoch, last)
 
@@ -229,7 +232,7 @@ class Watch:
         if reason == "reset":
             if inc == self.inc and (inc or not self.truth.losses):
                 yield "P2 Gap(reset) though nothing was lost"
-            self.app, self.holes, self.inc = [], [(START, position)], inc
+            self.app, self.merged, self.holes, self.inc = [], [], [(START, position)], inc
         else:
             if self.inc not in (inc, b""):
                 yield "P2 Gap(trimmed) hides another incarnation"
@@ -243,6 +246,9 @@ class Watch:
         position = tuple(position)
         if inc != self.inc:
             yield "P2 Rewound of another incarnation"
+        if any(epoch == position[0] and first <= position[1] < last for epoch, first, last in self.merged):
+            yield f"P2 Rewound to {position}, inside a merged event that nobody can split"
+        self.merged = [(epoch, first, last) for epoch, first, last in self.merged if (epoch, last) <= position]
         gone = [spot for spot in self.app if spot[:2] > position]
         self.app = [spot for spot in self.app if spot[:2] <= position]
         self.holes = [(a, min(b, position)) for a, b in self.holes if a < position]
@@ -252,8 +258,14 @@ class Watch:
         self.last = position
         if self.facts.stored:
             for spot in gone:
-                if (inc, spot[2]) not in self.truth.explicit:
+                if (inc, spot[2]) not in self._withdrawn(inc):
                     yield f"P5 stored=True showed {spot}, which was taken back though nobody withdrew it"
+
+    def _withdrawn(self, inc: bytes) -> set[tuple[bytes, int]]:
+        """What may be taken back: what was withdrawn, and after that, to come again, what was stored before it."""
+        explicit = self.truth.explicit
+        again = any(seen == inc for seen, _ in explicit)
+        return explicit | {key for key in self.truth.ever if again and key[0] == inc}
 
     def _in_hole(self, position: Spot) -> bool:
         return any(a <= position <= b for a, b in self.holes)
