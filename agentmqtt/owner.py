@@ -29,7 +29,7 @@ from agentmqtt.errors import (
 )
 from agentmqtt.frames import Grant, Handed, Refusal
 from agentmqtt.host import Host
-from agentmqtt.received import Commands, Interruption, ReceivedCommand, receipted
+from agentmqtt.received import Commands, Interruption, ReceivedCommand
 from agentmqtt.session import Subscription
 from agentmqtt.spool import Spool
 from agentmqtt.transport.base import Delivery
@@ -65,7 +65,6 @@ class OwnedRun:
         self._fenced: Fenced | None = None
         self._breath = 0
         self._entered = False
-        self._over = False
 
     # ---- what it stands for
 
@@ -121,7 +120,7 @@ class OwnedRun:
         window, frame = host.options.window, host.options.frame - wire.FRAME_HEAD
         writer = Writer(self.name, outbox, self._identity, _fresh(), window=window, limit=frame)
         self._spool = Spool(host, self.name, writer, self._hears)
-        self._commands = Commands(Inbox(receipted(outbox)), self._write_receipt)
+        self._commands = Commands(Inbox(outbox.receipted), self._write_receipt)
         intend = self._retry == "withdraw_attempt" and not outbox.sealed
         self._spool.save(self._writer.intend(ATTEMPT) if intend else Save(outbox.header, sync=True))
         topics = host.topics
@@ -138,17 +137,17 @@ class OwnedRun:
 
     async def _until_owned(self) -> None:
         """Wait for the grant. With `wait`, a living owner is given time to go."""
-        deadline = asyncio.get_running_loop().time() + self._wait
-        asked = asyncio.get_running_loop().time()
+        now, patience = asyncio.get_running_loop().time, self._host.options.patience
+        asked = now()
         while not self._writer.owned:
             if self._writer.finished:
-                if self._writer.state is not WriterState.REFUSED or asyncio.get_running_loop().time() >= deadline:
+                if self._writer.state is not WriterState.REFUSED or now() >= asked + self._wait:
                     raise self._failure()
                 await self._claim_afresh()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._host.options.patience):
+                async with asyncio.timeout(patience):
                     await self._spool.changed.wait()
-            if self._writer.claiming and asyncio.get_running_loop().time() - asked >= self._host.options.patience:
+            if self._writer.claiming and now() - asked >= patience:
                 await self._host.require_journal()
         if self._writer.left_unsent:
             log.warning("%r: %d events of an earlier process were set aside", self.name, self._writer.left_unsent)
@@ -185,7 +184,7 @@ class OwnedRun:
         try:
             if self._fenced is not None:
                 self._leave_fenced(kind)
-            if not (self._over or self._writer.finished or self._writer.outbox.sealed):
+            if not (self._writer.finished or self._writer.outbox.sealed):
                 await self._leave(error)
         finally:
             self._close()
@@ -240,13 +239,11 @@ class OwnedRun:
 
     async def state(self, name: str, detail: Value = None) -> None:
         """Say what the run is doing; the last one wins in the status."""
-        data = {"name": name} if detail is None else {"name": name, "detail": detail}
-        await self._emit((Entry(STATE, data),))
+        await self._emit((Entry(STATE, _named(name, detail)),))
 
     async def mark(self, name: str, detail: Value = None) -> None:
         """Name a step in the log."""
-        data = {"name": name} if detail is None else {"name": name, "detail": detail}
-        await self._emit((Entry(MARK, data),))
+        await self._emit((Entry(MARK, _named(name, detail)),))
 
     async def _emit(self, entries: tuple[Entry, ...]) -> None:
         self._check_open()
@@ -271,7 +268,7 @@ class OwnedRun:
     def _check_open(self) -> None:
         if self._fenced is not None or self._writer.finished:
             raise self._failure()
-        if self._over or self._writer.outbox.sealed:
+        if self._writer.outbox.sealed:
             raise UsageError(f"{self.name!r} is over: nothing can be emitted after end() or release")
 
     def resend(self) -> None:
@@ -304,7 +301,7 @@ class OwnedRun:
 
     @property
     def _takes_commands(self) -> bool:
-        return self._writer.owned and not (self._over or self._writer.outbox.sealed)
+        return self._writer.owned and not self._writer.outbox.sealed
 
     def _heard(self, save: Save | None) -> None:
         self._spool.heard(save)
@@ -370,7 +367,6 @@ class OwnedRun:
         data = {"outcome": outcome} if result is None else {"outcome": outcome, "result": result}
         check_value(data, END)
         self._commands.end()
-        self._over = True
         self._append((Entry(END, data),))
         await self.flush(timeout)
         self._host.state.store.submit(self._host.state.forget_outbox(self.name), sync=False)
@@ -395,6 +391,10 @@ class OwnedRun:
             await self._spool.changed.wait()
         if self.epoch == before:
             raise Gone(f"{to} is no longer in the log of {self.name!r}; nothing was withdrawn")
+
+
+def _named(name: str, detail: Value) -> Value:
+    return {"name": name} if detail is None else {"name": name, "detail": detail}
 
 
 def _fresh() -> bytes:

@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Self
 
 from agentmqtt.core.inbox import Inbox
-from agentmqtt.core.outbox import Outbox
-from agentmqtt.core.states import RECEIPT
 from agentmqtt.frames import Handed
 from agentmqtt.types import CommandState, Entry, Value
 from agentmqtt.waiting import Signal
 
 INTERRUPT = "interrupt"
-
-
-def receipted(outbox: Outbox) -> Iterator[str]:
-    """IDs of commands whose receipts an earlier process left in the outbox."""
-    for row in outbox.rows:
-        for entry in row.entries:
-            if entry.type == RECEIPT:
-                yield entry.data["id"]
 
 
 class ReceivedCommand:

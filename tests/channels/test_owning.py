@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 
 import pytest
 
@@ -20,7 +21,7 @@ from agentmqtt import (
     TooLarge,
     UsageError,
 )
-from tests.channels.site import Site, ended, fold, said, text, until
+from tests.channels.site import QUICK, Site, ended, fold, said, text, until
 
 
 async def crash(client: Client, name: str, words: list[str], **how: object) -> None:
@@ -334,3 +335,32 @@ async def test_trimmed_history_is_said(site: Site) -> None:
     shown = [event.data for event in fold(items)]
     assert shown == list(range(shown[0], 200))
     assert len(shown) <= 60
+
+
+async def test_a_release_that_was_never_sent_does_not_end_the_next_process(site: Site) -> None:
+    await site.stop_journal()
+    impatient = dataclasses.replace(QUICK, goodbye=0.1)
+    async with site.connect("agent", impatient) as agent, agent.own("left", offline=True) as run:
+        await run.emit("text", "one ")
+    await site.start_journal()
+    async with site.connect("agent") as agent, agent.own("left") as run:
+        await run.emit("text", "two")
+        await run.end()
+        async with agent.watch("left") as watched:
+            assert text(await until(watched, ended)) == "one two"
+
+
+async def test_an_end_that_was_never_sent_is_sent_by_the_next_process_and_not_paid_twice(site: Site) -> None:
+    await site.stop_journal()
+    async with site.connect("agent") as agent, agent.own("finished", offline=True) as run:
+        await run.emit("text", "paid")
+        with pytest.raises(TimeoutError):
+            await run.end({"cost": 1}, timeout=0.1)
+    await site.start_journal()
+    async with site.connect("agent") as agent:
+        with pytest.raises(Ended) as caught:
+            async with agent.own("finished", retry="withdraw_attempt"):
+                pass
+        assert caught.value.result == {"cost": 1}
+        async with agent.watch("finished") as watched:
+            assert text(await until(watched, ended)) == "paid"
