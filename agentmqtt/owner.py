@@ -276,7 +276,6 @@ class OwnedRun:
         self._spool.resend()
 
     def tick(self, now: float) -> None:
-        """Time passed."""
         self._spool.tick(now)
 
     # ---- hearing
