@@ -1,0 +1,5 @@
+"""`python -m agentmqtt` is the command line."""
+
+from agentmqtt.cli import main
+
+main()

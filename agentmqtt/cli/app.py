@@ -1,0 +1,78 @@
+"""All commands, and how their errors are told: in one line, with a remedy."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from agentmqtt.cli import broker, journal, run, send, status, watch
+from agentmqtt.errors import AgentMQTTError, UsageError
+from agentmqtt.version import VERSION
+
+ClickUsageError = typer.BadParameter.__mro__[1]
+"""Of click, which newer versions of typer bring along under another name."""
+
+app = typer.Typer(
+    name="agentmqtt",
+    help="Channels by name over MQTT: agents and their watchers meet on a workflow ID, and both resume.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("broker")(broker.broker)
+app.command("journal")(journal.journal)
+app.command("run")(run.run)
+app.command("watch")(watch.watch)
+app.command("send")(send.send)
+app.command("interrupt")(send.interrupt)
+app.command("status")(status.status)
+app.command("ls")(status.ls)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"agentmqtt {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Comes before every command."""
+
+
+def execute(arguments: Sequence[str]) -> int:
+    """Run one command. Returns the exit code."""
+    try:
+        return int(app(arguments, standalone_mode=False) or 0)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        return 0  # whoever read the output has enough
+    except Exception as error:
+        if os.environ.get("AGENTMQTT_DEBUG") == "1":
+            traceback.print_exc()
+        typer.echo(f"agentmqtt: {' '.join(_words(error).split())}", err=True)
+        return 2 if isinstance(error, UsageError | ClickUsageError) else 1
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, ClickUsageError):
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context else "agentmqtt"
+        text = getattr(error, "format_message", lambda: str(error))()
+        return f"{text.rstrip('.')}; see: {path} --help"
+    if isinstance(error, AgentMQTTError):
+        return str(error)
+    if isinstance(error, OSError):
+        return f"{error.filename or 'the system'}: {error.strerror or error}"
+    return f"{type(error).__name__}: {error}; this is a fault of agentmqtt, AGENTMQTT_DEBUG=1 shows where"

@@ -1,0 +1,84 @@
+"""`agentmqtt broker`: the bundled broker with its journal."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from agentmqtt.cli import places, serving
+from agentmqtt.cli.common import Config, Root, Verbose, complete, prepare
+from agentmqtt.errors import StoreInUse, UsageError
+from agentmqtt.names import Topics
+
+if TYPE_CHECKING:
+    from agentmqtt.broker import Broker
+    from agentmqtt.settings import Settings
+    from agentmqtt.store.base import Store
+
+Listen = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--listen", metavar="HOST:PORT", help="mqtt://, mqtts://, ws:// or wss:// too.  [default: 127.0.0.1:1883]"
+    ),
+]
+State = Annotated[Path | None, typer.Option("--state", metavar="DIR", help="Where the journal keeps its history.")]
+
+
+def broker(
+    state: State = None, listen: Listen = None, config: Config = None, root: Root = None, verbose: Verbose = 0
+) -> None:
+    """Run a broker and its journal. Prints `ready URL` when clients can connect."""
+    server = {"listen": listen} if listen else None
+    settings = prepare(config, verbose, root=root, server=server)
+    complete(_serve(settings, state or places.home(settings) / "broker"))
+
+
+def make(settings: Settings) -> Broker:
+    """The broker of the settings; what the journal serves by cursor is not queued too. Raises UsageError."""
+    from agentmqtt.settings import build
+
+    try:
+        from agentmqtt.broker import Broker, BrokerSettings
+    except ImportError as error:
+        raise UsageError(
+            f"the bundled broker needs {error.name}; install it with: pip install 'agentmqtt[broker]'"
+        ) from error
+    unqueued = (Topics(settings.root).all_out(),)
+    return Broker(build(BrokerSettings, {"unqueued": unqueued, **settings.server}, "server"))
+
+
+async def _serve(settings: Settings, state: Path) -> None:
+    from agentmqtt.journal import Journal
+
+    _allow_many_connections()
+    server = make(settings)
+    async with contextlib.AsyncExitStack() as stack:
+        store = await stack.enter_async_context(_store(state, server))
+        journal = Journal(server.transport(), store, options=settings.journal_options(), alone=True)
+        await stack.enter_async_context(journal)  # before the sockets, so that it misses nothing
+        async with server, stack.pop_all():  # and its end before theirs
+            for address in server.addresses:
+                serving.ready(address)
+            await serving.until_stopped(journal)
+
+
+@contextlib.asynccontextmanager
+async def _store(state: Path, server: Broker) -> AsyncIterator[Store]:
+    try:
+        async with serving.journal_store(state) as store:
+            yield store
+    except StoreInUse:
+        async with server:  # most often a second broker: then the taken port tells more, and this raises
+            raise
+
+
+def _allow_many_connections() -> None:
+    """Each connection takes a file descriptor, and many systems begin with 1,024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

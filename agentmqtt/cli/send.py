@@ -1,0 +1,65 @@
+"""`agentmqtt send` and `agentmqtt interrupt`: steer a run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from agentmqtt.cli import common
+from agentmqtt.cli.common import BrokerURL, Config, Root, Verbose, Workflow, complete, prepare, say
+from agentmqtt.types import CommandState
+
+if TYPE_CHECKING:
+    from agentmqtt.settings import Settings
+
+Wait = Annotated[bool, typer.Option("--wait", help="Wait for the outcome; the exit code is 0 only if it is applied.")]
+Expires = Annotated[
+    float | None, typer.Option(metavar="S", help="Seconds for it to be taken.  [default: a day]", min=0.001)
+]
+
+
+def send(
+    workflow: Workflow,
+    text: Annotated[str, typer.Argument(help="What to say; - reads it from stdin.", show_default=False)],
+    broker: BrokerURL = None,
+    kind: Annotated[str, typer.Option(help="What the agent takes it for.")] = "message",
+    wait: Wait = False,
+    expires: Expires = None,
+    config: Config = None,
+    root: Root = None,
+    verbose: Verbose = 0,
+) -> int:
+    """Send a command to whoever owns a run now, or first. Prints where it is: accepted, applied, …"""
+    settings = prepare(config, verbose, broker=broker, root=root)
+    data = sys.stdin.read() if text == "-" else text
+    return complete(_send(settings, workflow, data, kind, expires, wait=wait))
+
+
+def interrupt(
+    workflow: Workflow,
+    reason: Annotated[str, typer.Argument(help="Why; the agent gets it.")] = "",
+    broker: BrokerURL = None,
+    wait: Wait = False,
+    expires: Expires = None,
+    config: Config = None,
+    root: Root = None,
+    verbose: Verbose = 0,
+) -> int:
+    """Ask the owner of a run to stop what it is doing."""
+    settings = prepare(config, verbose, broker=broker, root=root)
+    return complete(_send(settings, workflow, reason, "interrupt", expires, wait=wait))
+
+
+async def _send(settings: Settings, workflow: str, data: str, kind: str, expires: float | None, *, wait: bool) -> int:
+    async with common.one_shot(settings) as client:
+        await client.require_journal()
+        receipt = await client.send(workflow, data, kind=kind, expiry=expires)
+        state = await common.unless_fatal(client, receipt.outcome()) if wait else receipt.state
+    typer.echo(state)
+    if receipt.reason is not None:
+        say(receipt.reason if isinstance(receipt.reason, str) else json.dumps(receipt.reason, default=str))
+    good = (CommandState.APPLIED,) if wait else (CommandState.ACCEPTED, CommandState.APPLIED)
+    return 0 if state in good else 1

@@ -1,0 +1,51 @@
+"""What `broker` and `journal` share: a store, signals, and the word `ready`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import typer
+
+from agentmqtt.cli.common import say
+from agentmqtt.journal import Journal
+from agentmqtt.store import open_store
+from agentmqtt.store.base import Store
+
+
+@contextlib.asynccontextmanager
+async def journal_store(directory: Path) -> AsyncIterator[Store]:
+    """The journal's store in `directory`. Raises StoreError."""
+    store = open_store(directory / "journal.db")
+    if store.replaced is not None:
+        say(f"WARNING: the history in {directory} could not be used and starts anew; the old file is {store.replaced}")
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def ready(*words: object) -> None:
+    """Tell who started this process that it works."""
+    typer.echo(" ".join(["ready", *map(str, words)]))
+
+
+async def until_stopped(journal: Journal) -> None:
+    """Return at SIGTERM or SIGINT; a second one ends the process at once. Raises why the journal stopped."""
+    loop = asyncio.get_running_loop()
+    asked: asyncio.Future[None] = loop.create_future()
+
+    def stop() -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+        asked.set_result(None)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    await asyncio.wait((asked, journal.stopped), return_when=asyncio.FIRST_COMPLETED)
+    if not asked.done():
+        raise journal.stopped.result()
