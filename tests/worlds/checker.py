@@ -39,7 +39,6 @@ class Truth:
         self.order: list[GrantFact] = []
         self.ever: dict[tuple[bytes, int], Spot] = {}
         self.explicit: set[tuple[bytes, int]] = set()
-        self.cut_requests: dict[bytes, tuple[int, Spot]] = {}
         self.bases: set[tuple[bytes, Spot]] = set()
         self.trimmed: Spot = START
         self.losses = 0
@@ -49,6 +48,7 @@ class Truth:
         self.inc = b""
         self.log, self.epoch, self.last, self.sealed, self.ended = [], 0, 0, False, False
         self.attempt: Spot = START
+        self.cut_requests: dict[bytes, tuple[int, Spot]] = {}  # a lost store forgets what it granted
         self.shown: dict[bytes, int] = {}
         self.filled: dict[int, int] = {}
         self.trimmed = START
