@@ -57,10 +57,10 @@ class Client:
     def __init__(
         self, transport: Transport, store: Callable[[], Store], *, options: ClientOptions | None = None
     ) -> None:
-        self.options = options or ClientOptions()
-        self.topics = Topics(self.options.root)
-        self.boot = secrets.token_bytes(8)
-        self.client_id = ""
+        self.options: ClientOptions = options or ClientOptions()
+        self.topics: Topics = Topics(self.options.root)
+        self.boot: bytes = secrets.token_bytes(8)
+        self.client_id: str = ""
         self.owners: dict[str, OwnerSide] = {}
         self.watchers: list[WatcherSide] = []
         self.state: State

@@ -23,14 +23,14 @@ class ReceivedCommand:
     """
 
     def __init__(self, handed: Handed, settle: Callable[[str, CommandState, Value], None]) -> None:
-        self.id = handed.id
-        self.kind = handed.kind
-        self.data = handed.data
-        self.sender = handed.sender
-        self.again = handed.again
-        self.deadline = handed.deadline
+        self.id: str = handed.id
+        self.kind: str = handed.kind
+        self.data: Value = handed.data
+        self.sender: str = handed.sender
+        self.again: bool = handed.again
+        self.deadline: int = handed.deadline
         self._settle = settle
-        self.settled = False
+        self.settled: bool = False
 
     def __repr__(self) -> str:
         return f"<ReceivedCommand {self.kind} {self.id} from {self.sender}>"
@@ -146,7 +146,7 @@ class Interruption:
     def __init__(self, commands: Commands) -> None:
         self._commands = commands
         self.command: ReceivedCommand | None = None
-        self.outer = commands.scope
+        self.outer: Interruption | None = commands.scope
         self._task: asyncio.Task[object] | None = None
         self._before = 0
 

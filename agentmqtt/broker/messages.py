@@ -12,12 +12,12 @@ class Message:
     __slots__ = ("cost", "kept", "name", "payload", "qos", "topic")
 
     def __init__(self, topic: str, payload: bytes, qos: int, *, kept: bool = True) -> None:
-        self.topic = topic
-        self.name = topic.encode()
-        self.payload = payload
-        self.qos = qos
-        self.kept = kept
-        self.cost = len(self.name) + len(payload) + _OVERHEAD
+        self.topic: str = topic
+        self.name: bytes = topic.encode()
+        self.payload: bytes = payload
+        self.qos: int = qos
+        self.kept: bool = kept
+        self.cost: int = len(self.name) + len(payload) + _OVERHEAD
 
 
 class Outgoing:
@@ -30,10 +30,10 @@ class Outgoing:
     __slots__ = ("dup", "message", "number", "packet_id", "qos", "received", "retain")
 
     def __init__(self, message: Message, qos: int, *, retain: bool, number: int) -> None:
-        self.message = message
-        self.qos = qos
-        self.retain = retain
-        self.number = number
-        self.packet_id = 0
-        self.dup = False
-        self.received = False
+        self.message: Message = message
+        self.qos: int = qos
+        self.retain: bool = retain
+        self.number: int = number
+        self.packet_id: int = 0
+        self.dup: bool = False
+        self.received: bool = False

@@ -27,7 +27,7 @@ class Broker:
     """
 
     def __init__(self, settings: BrokerSettings | None = None, *, keeper: Keeper | None = None) -> None:
-        self.settings = settings or BrokerSettings()
+        self.settings: BrokerSettings = settings or BrokerSettings()
         self._engine = Engine(self.settings.limits, unqueued=self.settings.unqueued, keeper=keeper)
         self._shell: Shell | None = None
         self._listeners: Listeners | None = None

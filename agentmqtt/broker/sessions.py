@@ -80,16 +80,16 @@ class Session:
     )
 
     def __init__(self, client_id: str, user: object, *, clean: bool, bounds: Bounds) -> None:
-        self.client_id = client_id
-        self.user = user
-        self.clean = clean
+        self.client_id: str = client_id
+        self.user: object = user
+        self.clean: bool = clean
         self.subscriptions: dict[str, int] = {}
         self.queue: deque[Outgoing] = deque()
         self.inflight: dict[int, Outgoing] = {}
         self.inbound: set[int] = set()
         self.backlog: dict[str, int] = {}
-        self.held = 0
-        self.dropped = 0
+        self.held: int = 0
+        self.dropped: int = 0
         self.link: Link | None = None
         self.offline_since: float | None = None
         self._bounds = bounds

@@ -47,9 +47,9 @@ class Journal:
     def __init__(
         self, transport: Transport, store: Store, *, options: JournalOptions | None = None, alone: bool = False
     ) -> None:
-        self.options = options or JournalOptions()
+        self.options: JournalOptions = options or JournalOptions()
         self._alone = alone
-        self.boot = secrets.token_bytes(8)
+        self.boot: bytes = secrets.token_bytes(8)
         self.stopped: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         self._transport, self._store = transport, store
         self._shelf = Shelf(store, self.options)

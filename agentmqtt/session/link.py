@@ -77,7 +77,7 @@ class Session:
         self._task: asyncio.Task[None] | None = None
         self._wake: asyncio.Future[None]
         self._upped: asyncio.Future[None]
-        self.faults = 0
+        self.faults: int = 0
         """Handlers and callbacks that raised."""
         self.last_error: Exception | None = None
         """Why the last attempt or connection ended."""

@@ -32,7 +32,7 @@ class Entry:
     __slots__ = ("filter", "granted", "subscriptions")
 
     def __init__(self, filter_: str) -> None:
-        self.filter = filter_
+        self.filter: str = filter_
         self.subscriptions: list[Subscription] = []
         self.granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -65,7 +65,9 @@ class Subscription:
 
     def __init__(self, entry: Entry, handler: Handler, on_close: Callable[[Subscription], None]) -> None:
         self._entry, self._on_close = entry, on_close
-        self.filter, self.handler, self.closed = entry.filter, handler, False
+        self.filter: str = entry.filter
+        self.handler: Handler = handler
+        self.closed: bool = False
         self.on_granted: Callable[[], None] | None = None
 
     @property
