@@ -8,17 +8,19 @@ from agentmqtt.core.states import ANSWER, ASK, END, OUTCOMES, RELEASE, STATE
 from agentmqtt.types import Entry, Position, RunState, Value
 
 KEPT_STATES = 16
+KEPT_ASKS = 64
 
 
 class Fold:
     """What the log says about its run. `cut` takes back what was withdrawn.
 
-    Only the last `KEPT_STATES` named states are remembered: a cut behind all of them leaves none.
+    Only the last `KEPT_STATES` named states are remembered: a cut behind all of them leaves none. Of
+    asks and answers it is the last `KEPT_ASKS`, those of open questions before the others.
     """
 
     def __init__(self) -> None:
         self.states: list[tuple[Position, Value]] = []
-        self.asks: dict[str, Position] = {}
+        self.asks: list[tuple[Position, str, bool]] = []
         self.outcome = ""
         self.result: Value = None
         self.released = False
@@ -36,17 +38,19 @@ class Fold:
         """State of a run that has an owner, or had one."""
         if self.outcome:
             return OUTCOMES[self.outcome]
-        return RunState.WAITING if self.asks else RunState.RUNNING
+        return RunState.WAITING if self._open() else RunState.RUNNING
+
+    def _open(self) -> set[str]:
+        """Questions whose last word is the question."""
+        return {name for name, asks in {name: asks for _, name, asks in self.asks}.items() if asks}
 
     def add(self, at: Position, entry: Entry) -> None:
         """Take in the next event of the log."""
         match entry.type:
             case "am.state":
                 self.states = [*self.states[1 - KEPT_STATES :], (at, entry.data)]
-            case "am.ask":
-                self.asks[_field(entry.data, "id")] = at
-            case "am.answer":
-                self.asks.pop(_field(entry.data, "id"), None)
+            case "am.ask" | "am.answer":
+                self._ask(at, _field(entry.data, "id"), asks=entry.type == ASK)
             case "am.release":
                 self.released = True
                 self.result = entry.data
@@ -55,21 +59,28 @@ class Fold:
             case _:
                 pass
 
+    def _ask(self, at: Position, name: str, *, asks: bool) -> None:
+        still = self._open()
+        if asks and name in still:
+            return
+        self.asks.append((at, name, asks))
+        if len(self.asks) > KEPT_ASKS:
+            del self.asks[next((n for n, ask in enumerate(self.asks) if ask[1] not in still), 0)]
+
     def _end(self, data: Value) -> None:
         outcome = _field(data, "outcome")
         self.outcome = outcome if outcome in OUTCOMES else "done"
         self.result = data.get("result") if isinstance(data, Mapping) else None
-        self.asks.clear()
 
     def cut(self, to: Position) -> None:
         """Forget what was said after `to`; a new owner begins."""
         self.states = [kept for kept in self.states if kept[0] <= to]
-        self.asks = {key: at for key, at in self.asks.items() if at <= to}
+        self.asks = [ask for ask in self.asks if ask[0] <= to]
         self.outcome, self.result, self.released = "", None, False
 
     def snapshot(self) -> Value:
         states = [[*at, data] for at, data in self.states]
-        asks = [[key, *at] for key, at in self.asks.items()]
+        asks = [[*at, name, opens] for at, name, opens in self.asks]
         return [states, asks, self.outcome, self.result, self.released]
 
     @classmethod
@@ -77,7 +88,7 @@ class Fold:
         fold = cls()
         states, asks, fold.outcome, fold.result, fold.released = value
         fold.states = [(Position(epoch, n), data) for epoch, n, data in states]
-        fold.asks = {key: Position(epoch, n) for key, epoch, n in asks}
+        fold.asks = [(Position(epoch, n), name, opens) for epoch, n, name, opens in asks]
         return fold
 
 

@@ -114,6 +114,8 @@ class Facts:
     """Per request: what its owner wanted to withdraw from its own outbox."""
     disk_of: dict[bytes, str] = dataclasses.field(default_factory=dict)
     """The disk of every process."""
+    restored: set[str] = dataclasses.field(default_factory=set)
+    """Disks that somebody put back to an older copy."""
     fences: list[tuple[bytes, bytes, int]] = dataclasses.field(default_factory=list)
     """Boot, incarnation and epoch of owners that were told to stop."""
     counts: list[tuple[bytes, int, int]] = dataclasses.field(default_factory=list)

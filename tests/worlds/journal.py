@@ -148,7 +148,7 @@ class SimJournal:
     def _granted(self, claim: Claim, source: str, effects: list[Effect], *, alive: bool, before: Any) -> None:
         grant = next(e.message for e in effects if type(e) is Tell and type(e.message) is Grant)
         asked = "attempt" if claim.attempt else claim.cut
-        same = claim.instance == self.oracle.instance
+        same = claim.instance == self.oracle.instance or claim.boot == self.oracle.boot
         self.staged.append(
             GrantFact(
                 grant.inc,

@@ -302,6 +302,7 @@ class World:
             owner.backup = owner.disk.copy()
         elif owner:
             owner.roll_back(owner.backup, "older disk restored")
+            self.facts.restored.add(owner.name)
 
     def _late_watcher(self) -> None:
         if len(self.watchers) < 4:
