@@ -81,7 +81,7 @@ class Client:
             stack.push_async_callback(store.close)
             self.state = State(store)
             self.client_id = await self.state.client_id()
-            self._sender = Sender(self.state, self._send_command, self.options.keepalive)
+            self._sender = Sender(self.state, self._send_command, self.options.keepalive, self.options.commands)
             await self._sender.load()
             self.session = self._make_session()
             self.session.subscribe(self.topics.client_res(self.client_id), self._on_response)
@@ -317,18 +317,24 @@ class Client:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(TICK)
-            now = loop.time()
-            for owner in list(self.owners.values()):
-                owner.tick(now)
-            if not self.session.up:
-                continue
-            for watcher in list(self.watchers):
-                watcher.tick(now)
-            self._sender.tick(now)
-            if self.owners and now - self._renewed_at >= self.options.keepalive / 2:
-                self._renewed_at = now
-                renew = Renew(self.boot, self.session.conn)
-                self.publish(self.topics.client_req(self.client_id), wire.encode(renew))
+            try:
+                self._tick(loop.time())
+            except Exception:
+                log.exception("the client's clock work failed; it goes on")
+
+    def _tick(self, now: float) -> None:
+        """Repeat what has no answer, and say that the owners live."""
+        for owner in list(self.owners.values()):
+            owner.tick(now)
+        if not self.session.up:
+            return
+        for watcher in list(self.watchers):
+            watcher.tick(now)
+        self._sender.tick(now)
+        if self.owners and now - self._renewed_at >= self.options.keepalive / 2:
+            self._renewed_at = now
+            renew = Renew(self.boot, self.session.conn)
+            self.publish(self.topics.client_req(self.client_id), wire.encode(renew))
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

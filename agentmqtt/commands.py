@@ -85,8 +85,8 @@ class _Sent:
 class Sender:
     """Every command that this client sent and whose outcome is not known. `publish` sends one."""
 
-    def __init__(self, state: State, publish: Callable[[Command], None], keepalive: float) -> None:
-        self._state, self._publish, self._keepalive = state, publish, keepalive
+    def __init__(self, state: State, publish: Callable[[Command], None], keepalive: float, limit: int) -> None:
+        self._state, self._publish, self._keepalive, self._limit = state, publish, keepalive, limit
         self._sent: dict[str, _Sent] = {}
         self._next = 1
 
@@ -100,6 +100,10 @@ class Sender:
         """Keep a command on disk, then send it. The same ID again gives the same receipt."""
         if id_ in self._sent:
             return self._sent[id_].receipt
+        if len(self._sent) >= self._limit:
+            raise NoJournal(
+                f"{self._limit} commands wait for their outcome already; {workflow!r} gets no more until some have one"
+            )
         command = Command(id_ or secrets.token_hex(12), workflow, kind, data, int((time.time() + expiry) * 1000))
         sent = self._sent[command.id] = _Sent(self._next, command, Receipt(workflow, command.id))
         self._next += 1

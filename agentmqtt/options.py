@@ -27,6 +27,7 @@ class ClientOptions:
     outbox: int = 64 * MIB
     buffer: int = 1000
     command_expiry: float = DAY
+    commands: int = 1000
     patience: float = 3.0
     """How long a request waits for a journal before NoJournal is raised."""
     resend: float = 3.0

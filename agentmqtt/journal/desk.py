@@ -53,9 +53,11 @@ class Desk:
             return None
         ledger = self._shelf.at_level(parsed.level) or self._stranger(parsed)
         if ledger is not None:
-            was_online = ledger.online
+            was_online, holder = ledger.online, ledger.holder
             decided = ledger.on_frame(frame, self.clock.now())
-            if ledger.holder is not None and frame.epoch == ledger.epoch:
+            if ledger.holder is None and holder is not None:  # it ended or released
+                self.leases.drop(holder, ledger.workflow)
+            elif ledger.holder is not None and frame.epoch == ledger.epoch:
                 self._seen_by_frame(ledger, was_online)
             self.apply(ledger, decided)
         return self._hold_back(delivery)

@@ -176,18 +176,23 @@ class Journal:
         rehand = self._desk.clock.monotonic() + self.options.rehand
         while True:
             await asyncio.sleep(TICK)
-            if self._desk.closed:
-                continue
             now = self._desk.clock.monotonic()
-            self._expire(now)
-            self._desk.state_tails()
-            for ledger in self._shelf.ledgers.values():
-                if ledger.mailbox.rows:
-                    self._desk.apply(ledger, ledger.tick(self._desk.clock.now()))
-                    if now >= rehand:
-                        self._desk.apply(ledger, ledger.hand_again())
-            if now >= rehand:
-                rehand = now + self.options.rehand
+            due = now >= rehand
+            rehand = now + self.options.rehand if due else rehand
+            if not self._desk.closed:
+                try:
+                    self._tick(now, rehand=due)
+                except Exception:
+                    log.exception("the journal's clock work failed; it goes on")
+
+    def _tick(self, now: float, *, rehand: bool) -> None:
+        """Leases end, statuses are due, deadlines pass, what was handed is repeated."""
+        self._expire(now)
+        self._desk.state_tails()
+        for ledger in self._shelf.ledgers.values():
+            if ledger.mailbox.rows:
+                again = ledger.hand_again() if rehand else []
+                self._desk.apply(ledger, [*ledger.tick(self._desk.clock.now()), *again])
 
     def _expire(self, now: float) -> None:
         lost, over = self._desk.leases.expire(now)
@@ -207,6 +212,8 @@ class Journal:
                 await self._sweep()
             except StoreError as error:
                 log.warning("retention waits: %s", error)
+            except Exception:
+                log.exception("retention failed; it is tried again")
 
     async def _sweep(self) -> None:
         """Keep every log and the store within their bounds (§9.4)."""
