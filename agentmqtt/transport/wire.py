@@ -69,7 +69,7 @@ class Wire(aiomqtt.Client):
         self._client.disable_logger()
         self.pending_calls_threshold = 1 << 30
         self._address, self._hello, self._listener = address, hello, listener
-        self._clean = clean
+        self._clean: paho.CleanStartOption = clean
         self._pipe: Pipe | None = None
         self._flushing = False
         self.receive_maximum, self.maximum_packet, self.keepalive = 65535, 1 << 28, hello.keepalive
