@@ -11,11 +11,11 @@ from tests.rounds.harness import series
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("broker", ["bundled", "mosquitto"])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_nothing_receipted_is_lost_over_ten_kills(broker: str, seed: int) -> None:
-    verdict = series(broker, 10, seed)
+def test_nothing_receipted_is_lost_over_twenty_kills(broker: str, seed: int) -> None:
+    verdict = series(broker, 20, seed)
     print(verdict)
     assert verdict.clean, (str(verdict), verdict.problems)
-    assert verdict.kills.total() == 10
+    assert verdict.kills.total() == 20
     assert verdict.receipted > 100
 
 
