@@ -166,17 +166,17 @@ class Ledger:
     def _may_have(self, claim: Claim, row: Epoch, cut: Position | None) -> bool:
         free = claim.takeover or not self.live or self.holder is None
         if self._foreign(claim):
-            return free and not self._known(claim)
+            return self._resumes(claim, cut, 0) if self._known(claim) else free
         if row.boot == claim.boot and claim.replaces == self.epoch:
             # the holder withdraws (§5.5), comes back after its release, or was told of a loss (§5.3)
             return cut is not None or self.holder is None or claim.mine == self.epoch
         if row.instance == claim.instance:
-            return self._resumes(claim, cut)
+            return self._resumes(claim, cut, claim.mine)
         return claim.replaces == self.epoch and claim.mine == 0 and free and not self._known(claim)
 
-    def _resumes(self, claim: Claim, cut: Position | None) -> bool:
+    def _resumes(self, claim: Claim, cut: Position | None, mine: int) -> bool:
         """The disk proves itself: nothing was stored since the epoch that it knows (§5.2)."""
-        later = range(claim.mine + 1, self.epoch + 1)
+        later = range(mine + 1, self.epoch + 1)
         return all(self._harmless(claim, self.chain.epochs.get(e), self.chain.last.get(e, 1), cut) for e in later)
 
     @staticmethod

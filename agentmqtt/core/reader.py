@@ -68,6 +68,7 @@ class Reader:
         self.taken = start
         self.buffer: deque[Delivered] = deque()
         self.behind = True
+        self._knew = saved is not None
         self._at_end = at_end and saved is None
         self._live, self._stored, self._capacity = live, stored, capacity
         self._held: deque[Frame] = deque(maxlen=held_limit)
@@ -149,7 +150,7 @@ class Reader:
 
     def _begin_at(self, page: Page) -> None:
         """A first visit that wants only what comes now."""
-        self._at_end = False
+        self._at_end, self._knew = False, True
         self.inc, self.position, self.epoch, self.fork = page.inc, page.tail, page.epoch, page.parent
         self.taken = Saved(self.inc, self.position, self.epoch, self.fork)
 
@@ -159,6 +160,7 @@ class Reader:
         if page.inc == self.inc and page.epoch < self.epoch:
             return False
         self.inc, self.epoch, self.fork = page.inc, page.epoch, page.parent
+        self._knew = True
         if fresh and page.kind is PageKind.OK:
             return True
         self.buffer.clear()
@@ -226,12 +228,10 @@ class Reader:
             self.behind = True
 
     def _begins(self, frame: Frame) -> bool:
-        """The very first frame of a channel that nobody knew."""
-        if self.inc != NO_INC or self._at_end or self.position != ORIGIN:
+        """The very first frame of a channel, for a reader that knew no incarnation of it."""
+        if self._knew or self._at_end or frame.parent != ORIGIN or frame.first != 1:
             return False
-        if frame.parent != ORIGIN or frame.first != 1:
-            return False
-        self.inc = frame.inc
+        self.inc, self._knew = frame.inc, True
         return True
 
     def _follows(self, frame: Frame) -> bool:

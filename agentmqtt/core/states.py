@@ -70,10 +70,10 @@ WRITER: Final[dict[tuple[WriterState, Word], WriterState]] = {
     (WriterState.WITHDRAWING, Word.OWNED): WriterState.FENCED,
     (WriterState.WITHDRAWING, Word.STALE): WriterState.FENCED,
     (WriterState.WITHDRAWING, Word.ENDED): WriterState.ENDED,
-    (WriterState.WITHDRAWING, Word.NEWER): WriterState.FENCED,
     (WriterState.WITHDRAWING, Word.VOID): WriterState.RECLAIMING,
 }
-"""A pair that is not here changes nothing."""
+"""A pair that is not here changes nothing: while a claim is out, its answer alone says who owns the name.
+A newer epoch may be the one that was asked for."""
 
 
 class Pending(enum.StrEnum):

@@ -356,8 +356,9 @@ def _owners(facts: Facts, truth: Truth) -> Iterator[str]:
     stuck = [owner for owner in facts.owners if owner.state in ("claiming", "withdrawing", "reclaiming")]
     for owner in stuck:
         yield f"P4 an owner is {owner.state} for ever"
-    for boot, inc, epoch in facts.fences:
-        if not any(g.boot != boot and (g.inc != inc or g.epoch > epoch) for g in truth.order):
+    for boot, inc, epoch, until in facts.fences:
+        grants = (g for g in facts.history[:until] if isinstance(g, GrantFact))
+        if not any(g.boot != boot and (g.inc != inc or g.epoch > epoch) for g in grants):
             yield "P5 an owner was fenced though nobody else has the name"
 
 

@@ -116,8 +116,8 @@ class Facts:
     """The disk of every process."""
     restored: set[str] = dataclasses.field(default_factory=set)
     """Disks that somebody put back to an older copy."""
-    fences: list[tuple[bytes, bytes, int]] = dataclasses.field(default_factory=list)
-    """Boot, incarnation and epoch of owners that were told to stop."""
+    fences: list[tuple[bytes, bytes, int, int]] = dataclasses.field(default_factory=list)
+    """Boot, incarnation and epoch of owners that were told to stop, and how long the history was then."""
     counts: list[tuple[bytes, int, int]] = dataclasses.field(default_factory=list)
     """Boot, events an owner was told were left, events that it left."""
     disks: list[tuple[int, ...]] = dataclasses.field(default_factory=list)

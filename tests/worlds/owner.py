@@ -323,7 +323,8 @@ class SimOwner:
 
     def _fenced(self, how: str, header: Header) -> None:
         self.hits["fenced by " + how] += 1
-        self.world.facts.fences.append((self.boot, header.inc, header.epoch))
+        facts = self.world.facts
+        facts.fences.append((self.boot, header.inc, header.epoch, len(facts.history)))
 
     def _on_grant(self, grant: Grant) -> None:
         writer = self.writer
