@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
@@ -123,7 +124,9 @@ def _bound(address: Address, server: Server) -> Iterable[Address]:
 def _why(address: Address, error: OSError) -> str:
     holder = holder_of(address.port) if address.port else None
     taken = f"; {holder} listens there" if holder else ""
-    return f"cannot listen on {address}: {error.strerror or error}{taken}. Stop it or choose another port"
+    # asyncio's own text says where once more.
+    reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
+    return f"cannot listen on {address}: {reason}{taken}. Stop it or choose another port"
 
 
 def _quiet() -> logging.Logger:

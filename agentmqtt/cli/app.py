@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from agentmqtt.cli import broker, journal, run, send, status, watch
+from agentmqtt.cli.common import say
 from agentmqtt.errors import AgentMQTTError, UsageError
 from agentmqtt.version import VERSION
 
@@ -20,7 +21,7 @@ app = typer.Typer(
     name="agentmqtt",
     help="Channels by name over MQTT: agents and their watchers meet on a workflow ID, and both resume.",
     add_completion=False,
-    no_args_is_help=True,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -43,11 +44,13 @@ def _show_version(asked: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Comes before every command."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 def execute(arguments: Sequence[str]) -> int:
@@ -61,7 +64,7 @@ def execute(arguments: Sequence[str]) -> int:
     except Exception as error:
         if os.environ.get("AGENTMQTT_DEBUG") == "1":
             traceback.print_exc()
-        typer.echo(f"agentmqtt: {' '.join(_words(error).split())}", err=True)
+        say(_words(error))
         return 2 if isinstance(error, UsageError | ClickUsageError) else 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import resource
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -56,6 +57,7 @@ async def _serve(settings: Settings, state: Path) -> None:
     from agentmqtt.journal import Journal
 
     _allow_many_connections()
+    logging.getLogger("agentmqtt.session").setLevel(logging.ERROR)  # the journal's link does not leave this process
     server = make(settings)
     async with contextlib.AsyncExitStack() as stack:
         store = await stack.enter_async_context(_store(state, server))

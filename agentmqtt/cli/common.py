@@ -45,14 +45,20 @@ def prepare(config: Path | None, verbose: int, **flags: Any) -> Settings:
     return load(config, **flags)
 
 
+_said: set[str] = set()
+
+
 def say(text: str) -> None:
-    """One line for a person, on stderr."""
-    typer.echo(f"agentmqtt: {text}", err=True)
+    """One line for a person, on stderr, unless the last lines said the same."""
+    line = " ".join(text.split())
+    if line not in _said:
+        typer.echo(f"agentmqtt: {line}", err=True)
 
 
 class _OneLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         text = " ".join(record.getMessage().split())
+        _said.add(text)
         if record.exc_info and os.environ.get("AGENTMQTT_DEBUG") != "1":
             text += f" ({record.exc_info[0].__name__}: {record.exc_info[1]})" if record.exc_info[0] else ""
         elif record.exc_info:

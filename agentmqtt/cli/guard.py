@@ -9,7 +9,9 @@ import os
 import signal
 import sys
 
-WATCH = 'read -r word || kill -KILL -- "-$1"'
+DEFAULTS = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
+"""Signals that shells ignore for what runs in the background, or Python for itself: that would be inherited."""
+WATCH = 'read -r word || kill -s KILL -- "-$1"'
 
 
 def main() -> None:
@@ -22,8 +24,8 @@ def main() -> None:
         os._exit(0)
     os.waitpid(child, 0)
     os.close(pipe)
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)  # Python ignores them, and that would be inherited
+    for number in DEFAULTS:
+        signal.signal(number, signal.SIG_DFL)
     try:
         os.execvp(command[0], command)  # noqa: S606 - as the caller wrote it, without a shell
     except OSError as error:

@@ -33,7 +33,7 @@ def url(settings: Settings) -> str:
 
 def home(settings: Settings) -> Path:
     """Where this user's state lives."""
-    return settings.state_dir or state_directory()
+    return settings.state_dir.expanduser() if settings.state_dir else state_directory()
 
 
 def folder(settings: Settings) -> Path:

@@ -60,7 +60,7 @@ async def _main(settings: Settings, task: Task) -> int:
                 await client.require_journal()
             return await common.unless_fatal(client, supervise(client, task))
     except StoreInUse as error:
-        raise StoreInUse(f"{task.workflow!r} is run by another process of this user already ({error})") from None
+        raise StoreInUse(f"{task.workflow!r} is run on this machine already: {error}") from None
     except Ended as error:
         how = f"{error.outcome}{_shown(error.result)}"
         raise Ended(f"{task.workflow!r} has ended: {how}; --again starts it anew") from None
