@@ -179,9 +179,12 @@ class Ledger:
         later = range(mine + 1, self.epoch + 1)
         return all(self._harmless(claim, self.chain.epochs.get(e), self.chain.last.get(e, 1), cut) for e in later)
 
-    @staticmethod
-    def _harmless(claim: Claim, row: Epoch | None, last: int, cut: Position | None) -> bool:
-        return row is not None and row.instance == claim.instance and last == 0 and (not row.cut or cut == row.parent)
+    def _harmless(self, claim: Claim, row: Epoch | None, last: int, cut: Position | None) -> bool:
+        """An epoch in which nothing happened. One that a withdraw made counts only for the same withdraw, or
+        if a late claim of this very process made it in a new store."""
+        if row is None or row.instance != claim.instance or last:
+            return False
+        return not row.cut or cut == row.parent or (row.boot == claim.boot and self._foreign(claim))
 
     def _known(self, claim: Claim) -> bool:
         return any(row.instance == claim.instance for row in self.chain.epochs.values())

@@ -106,7 +106,13 @@ class Writer:
         return Save(self.outbox.header, sync=True)
 
     def withdraw(self, intent: Intent, request: bytes) -> Save | None:
-        """Withdraw while owning: a new epoch whose parent is the cut (§5.5)."""
+        """Withdraw while owning: a new epoch whose parent is the cut (§5.5).
+
+        None if the name is not owned, or if the cut is not known to be stored: a late copy of that claim
+        could be granted after its refusal, when the log has reached the cut.
+        """
+        if isinstance(intent, Position) and intent > self.stored:
+            return None
         if not self._move(Word.CUT):
             return None
         self._ask_again(request, self.outbox.header.epoch)

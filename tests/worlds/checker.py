@@ -365,6 +365,8 @@ def _owners(facts: Facts, truth: Truth) -> Iterator[str]:
 def _withdraws(facts: Facts, truth: Truth) -> Iterator[str]:
     """What a granted withdraw was about never comes back after it."""
     for request, (epoch, parent) in truth.cut_requests.items():
+        if request in facts.gone:
+            yield f"P6 the withdraw of epoch {epoch} was refused, and then it happened"
         doomed = set(facts.withdraws.get(request, ()))
         for spot in truth.log:
             if spot[2] in doomed and spot[:2] > parent and spot[0] >= epoch:

@@ -112,6 +112,8 @@ class Facts:
     dropped: list[DropFact] = dataclasses.field(default_factory=list)
     withdraws: dict[bytes, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     """Per request: what its owner wanted to withdraw from its own outbox."""
+    gone: set[bytes] = dataclasses.field(default_factory=set)
+    """Withdraws that the journal refused."""
     disk_of: dict[bytes, str] = dataclasses.field(default_factory=dict)
     """The disk of every process."""
     restored: set[str] = dataclasses.field(default_factory=set)

@@ -312,6 +312,8 @@ class SimJournal:
         message = item.message
         if type(message) is Refusal:
             self.hits["claim refused: " + message.why] += 1
+            if message.why == "gone":
+                self.world.facts.gone.add(message.request)
         elif type(message) is Handed:
             self.world.facts.handed.add(message.id)
             self.hits["command again" if message.again else "command handed"] += 1

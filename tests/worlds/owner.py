@@ -256,12 +256,16 @@ class SimOwner:
         elif luck < 0.5:
             goal = self.writer.outbox.header.parent
         elif luck < 0.6:
-            goal = (ORIGIN, Position(self.writer.outbox.header.epoch, self.writer.outbox.top + 3))[int(random() * 2)]
+            epoch, top = self.writer.outbox.header.epoch, self.writer.outbox.top
+            goal = (ORIGIN, Position(epoch, top + 3), Position(max(1, epoch - 1), 7))[int(random() * 3)]
         save = self.writer.withdraw(goal, self.world.bytes())
-        if save is not None:
-            self.hits["live withdraw asked"] += 1
-            self._save(save)
-            self._claim()
+        if save is None:
+            self.hits["live withdraw to what is not stored"] += 1
+            self.disk.doomed = ()
+            return
+        self.hits["live withdraw asked"] += 1
+        self._save(save)
+        self._claim()
 
     def _save(self, save: Save | None) -> None:
         if save is None:
