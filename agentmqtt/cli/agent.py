@@ -10,18 +10,29 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentmqtt.cli import common
-from agentmqtt.cli.child import LEFT_OPEN, Child
+from agentmqtt.cli.child import Child
 from agentmqtt.cli.common import say
 from agentmqtt.cli.lines import Lines
 from agentmqtt.errors import StoreError
-from agentmqtt.received import Interruption, ReceivedCommand
+from agentmqtt.received import INTERRUPT, Interruption, ReceivedCommand
 
 if TYPE_CHECKING:
     from agentmqtt.client import Client
     from agentmqtt.owner import OwnedRun, Retry
 
+Jobs = list[asyncio.Task[None]]
+
+SLOW_END = 2.0
+"""Seconds after which a person wants to know why it does not return."""
+
 FULL_PAUSE = 0.5
 """Seconds between two tries of a full disk."""
+
+LATE = 0.2
+"""Seconds for a signal to arrive here that has reached the program already."""
+
+LADDER = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+"""Ask, then order, then kill."""
 
 
 class Task(NamedTuple):
@@ -45,20 +56,49 @@ class Stop(NamedTuple):
     final: bool
 
 
+class Wishes:
+    """What the terminal and the system want, told by signals: `asked` is the first wish, `hurry` any later one."""
+
+    def __init__(self) -> None:
+        self.asked: asyncio.Future[Stop] = asyncio.get_running_loop().create_future()
+        self.hurry = asyncio.Event()
+
+    def listen(self) -> None:
+        """Ctrl-C cancels the run; SIGTERM and SIGHUP stop the program and leave the run to be resumed."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self.wish, Stop("stopped at the terminal", signal.SIGINT, True))
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self.wish, Stop(None, signal.SIGTERM, False))
+
+    async def late(self) -> Stop | None:
+        """A signal that killed the program first, because it went to everybody."""
+        await asyncio.wait((self.asked,), timeout=LATE)
+        return self.asked.result() if self.asked.done() else None
+
+    def wish(self, stop: Stop) -> None:
+        if self.asked.done():
+            self.hurry.set()
+        else:
+            self.asked.set_result(stop)
+
+
 async def supervise(client: Client, task: Task) -> int:
     """Own the name, run the program, say how it ended. Returns the exit code."""
-    asked: asyncio.Future[Stop] = asyncio.get_running_loop().create_future()
     owning = client.own(
         task.workflow, retry=task.retry, takeover=task.takeover, reopen=task.again, offline=task.offline
     )
     async with owning as run:
         if sys.stderr.isatty():
             say(f"{task.workflow} runs; follow it with: agentmqtt watch {task.workflow}")
+        wishes = Wishes()
         async with Child(task.command, _environment(task.workflow)) as child:
-            hurry = _on_signals(asked)
-            stop, code = await _follow(run, child, task, asked, hurry)
+            wishes.listen()
+            stop = await _follow(run, child, task, wishes)
+            code = child.exited.result()
+            if stop is None and code < 0:
+                stop = await wishes.late()
         if stop is None or stop.final:
-            await _end(run, stop, code, asked)
+            await _end(run, stop, code, wishes)
         return code if code >= 0 else 128 - code
 
 
@@ -67,62 +107,47 @@ def _environment(workflow: str) -> dict[str, str]:
     return {"PYTHONUNBUFFERED": "1"} | os.environ | {"AGENTMQTT_WORKFLOW": workflow}
 
 
-def _on_signals(asked: asyncio.Future[Stop]) -> asyncio.Event:
-    """Ctrl-C cancels the run; SIGTERM and SIGHUP stop the program and leave the run to be resumed."""
-    loop, hurry = asyncio.get_running_loop(), asyncio.Event()
-
-    def stop(wish: Stop) -> None:
-        hurry.set() if asked.done() else asked.set_result(wish)
-
-    loop.add_signal_handler(signal.SIGINT, stop, Stop("stopped at the terminal", signal.SIGINT, True))
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, stop, Stop(None, signal.SIGTERM, False))
-    return hurry
-
-
 # ---- while it runs
 
 
-async def _follow(
-    run: OwnedRun, child: Child, task: Task, asked: asyncio.Future[Stop], hurry: asyncio.Event
-) -> tuple[Stop | None, int]:
+async def _follow(run: OwnedRun, child: Child, task: Task, wishes: Wishes) -> Stop | None:
     """Carry output and commands until the program is over and all its output is in the outbox."""
     pumps = [
-        asyncio.create_task(_pump(run, reader, type_, whole=not task.chunks), name=f"agentmqtt-run-{type_}")
-        for reader, type_ in ((child.stdout, "text"), (child.stderr, "log"))
+        asyncio.create_task(_pump(run, child, pipe, type_, Lines(whole=not task.chunks)), name=f"agentmqtt-run-{type_}")
+        for pipe, type_ in ((child.stdout, "text"), (child.stderr, "log"))
     ]
-    jobs = [*pumps, asyncio.create_task(_steer(run, child, hurry), name="agentmqtt-run-commands")]
+    jobs = [*pumps, asyncio.create_task(_steer(run, child, wishes), name="agentmqtt-run-commands")]
     try:
-        stop = await _until_over(run, child, asked, jobs)
+        stop = await _until_over(run, child, wishes, jobs)
         if stop is not None:
-            await _stop(child, stop.first, task.grace, hurry, jobs)
-        await _drain(child, pumps, jobs)
+            await _stop(child, stop.first, task.grace, wishes, jobs)
+        await _first(jobs, asyncio.gather(*pumps, return_exceptions=True))
+        for pump in pumps:
+            pump.result()
     finally:
         await common.end(*jobs)
-    return stop, child.exited.result()
+    return stop
 
 
-async def _until_over(
-    run: OwnedRun, child: Child, asked: asyncio.Future[Stop], jobs: list[asyncio.Task[None]]
-) -> Stop | None:
+async def _until_over(run: OwnedRun, child: Child, wishes: Wishes, jobs: Jobs) -> Stop | None:
     """None when the program ended by itself."""
     async with run.interruptible() as interruption:
         try:
-            await _first(jobs, child.exited, asked)
+            await _first(jobs, child.exited, wishes.asked)
         except asyncio.CancelledError:
             if interruption.interrupted:
                 child.signal(signal.SIGINT)  # before the command counts as applied
             raise
     if interruption.interrupted:
         return Stop(_reason(interruption), signal.SIGINT, True)
-    return asked.result() if asked.done() else None
+    return wishes.asked.result() if wishes.asked.done() else None
 
 
 def _reason(interruption: Interruption) -> object:
     return interruption.reason or "interrupted"
 
 
-async def _first(jobs: list[asyncio.Task[None]], *futures: asyncio.Future[Any], timeout: float | None = None) -> None:
+async def _first(jobs: Jobs, *futures: asyncio.Future[Any], timeout: float | None = None) -> None:
     """Wait until one of `futures` is done, or the time is over. Raises what a job raises."""
     deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
     while not any(future.done() for future in futures):
@@ -136,15 +161,12 @@ async def _first(jobs: list[asyncio.Task[None]], *futures: asyncio.Future[Any], 
                 job.result()
 
 
-async def _stop(
-    child: Child, first: signal.Signals, grace: float, hurry: asyncio.Event, jobs: list[asyncio.Task[None]]
-) -> None:
-    """Ask, then order, then kill. A further interrupt hurries."""
-    ladder = [signal.SIGINT, signal.SIGTERM, signal.SIGKILL]
-    for number in ladder[ladder.index(first) :]:
+async def _stop(child: Child, first: signal.Signals, grace: float, wishes: Wishes, jobs: Jobs) -> None:
+    """Climb the ladder until it is over; a further interrupt hurries."""
+    for number in LADDER[LADDER.index(first) :]:
         child.signal(number)
-        hurry.clear()
-        hurried = asyncio.create_task(hurry.wait())
+        wishes.hurry.clear()
+        hurried = asyncio.create_task(wishes.hurry.wait())
         try:
             await _first(jobs, child.exited, hurried, timeout=None if number is signal.SIGKILL else grace)
         finally:
@@ -154,20 +176,10 @@ async def _stop(
     await child.exited
 
 
-async def _drain(child: Child, pumps: list[asyncio.Task[None]], jobs: list[asyncio.Task[None]]) -> None:
-    """The rest of its output. What it left running in the background may hold the pipes for ever."""
-    rest = asyncio.gather(*pumps)
-    await _first(jobs, rest, timeout=LEFT_OPEN)
-    if not rest.done():
-        child.close_output()
-    await rest
-
-
-async def _pump(run: OwnedRun, reader: asyncio.StreamReader, type_: str, *, whole: bool) -> None:
-    lines = Lines(whole=whole)
+async def _pump(run: OwnedRun, child: Child, pipe: asyncio.StreamReader, type_: str, lines: Lines) -> None:
     data = b"more"
     while data:
-        data = await reader.read(65536)
+        data = await child.read(pipe)
         for text in lines.feed(data):
             await _emit(run, type_, text)
 
@@ -187,14 +199,14 @@ async def _emit(run: OwnedRun, type_: str, text: str) -> None:
             await asyncio.sleep(FULL_PAUSE)
 
 
-async def _steer(run: OwnedRun, child: Child, hurry: asyncio.Event) -> None:
+async def _steer(run: OwnedRun, child: Child, wishes: Wishes) -> None:
     async for command in run.commands():
-        await _obey(command, child, hurry)
+        await _obey(command, child, wishes)
 
 
-async def _obey(command: ReceivedCommand, child: Child, hurry: asyncio.Event) -> None:
-    if command.kind == "interrupt":
-        hurry.set()
+async def _obey(command: ReceivedCommand, child: Child, wishes: Wishes) -> None:
+    if command.kind == INTERRUPT:
+        wishes.hurry.set()
     elif command.kind != "message":
         command.rejected(f"this agent takes 'message' and 'interrupt', not {command.kind!r}")
     elif not await child.write(command.data if isinstance(command.data, str) else json.dumps(command.data)):
@@ -204,11 +216,24 @@ async def _obey(command: ReceivedCommand, child: Child, hurry: asyncio.Event) ->
 # ---- when it is over
 
 
-async def _end(run: OwnedRun, stop: Stop | None, code: int, asked: asyncio.Future[Stop]) -> None:
-    result: dict[str, object] = {"exit": code}
+async def _end(run: OwnedRun, stop: Stop | None, code: int, wishes: Wishes) -> None:
+    """Say how it ended, and wait until that is stored; a signal ends the waiting, not what waits on the disk."""
+    result: dict[str, object] = {"exit": code if code >= 0 else 128 - code}
     if code < 0:
-        result = {"exit": 128 - code, "signal": signal.Signals(-code).name}
+        result["signal"] = signal.Signals(-code).name
     if stop is not None:
         result["reason"] = stop.reason
     outcome = "cancelled" if stop is not None else "failed" if code else "done"
-    await run.end(result, outcome=outcome)
+    ending = asyncio.create_task(run.end(result, outcome=outcome))
+    wishes.hurry.clear()
+    hurried = asyncio.create_task(wishes.hurry.wait())
+    leave = [hurried] if wishes.asked.done() else [hurried, wishes.asked]
+    try:
+        await _first([], ending, *leave, timeout=SLOW_END)
+        if not ending.done():
+            say(f"the program has ended, {run.unsent} events wait to be stored; Ctrl-C leaves them on the disk")
+        await _first([], ending, *leave)
+        if ending.done():
+            ending.result()
+    finally:
+        await common.end(ending, hurried)

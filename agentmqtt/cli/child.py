@@ -15,8 +15,11 @@ from typing import IO, Self
 from agentmqtt.cli import guard
 
 CHUNK = 65536
-LEFT_OPEN = 1.0
-"""Seconds of silence after which pipes that outlive the program count as at their end."""
+SILENCE = 1.0
+"""Seconds after which pipes that outlive the program count as at their end."""
+
+PIPES = 2 * 1024 * 1024
+"""Bytes that may wait in pipes and buffers when the program exits."""
 
 
 class Child:
@@ -29,6 +32,7 @@ class Child:
         self._command, self._environment = command, environment
         self._process: subprocess.Popen[bytes]
         self._guard = -1
+        self._rest = PIPES
         self._stdin: asyncio.StreamWriter
         self._transports: list[asyncio.BaseTransport] = []
         self.stdout: asyncio.StreamReader
@@ -97,7 +101,20 @@ class Child:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
 
-    def close_output(self) -> None:
-        """Read no more: what the program left behind holds its pipes."""
-        for reader in (self.stdout, self.stderr):
-            reader.feed_eof()
+    async def read(self, pipe: asyncio.StreamReader) -> bytes:
+        """What comes next on `stdout` or `stderr`; nothing at the end.
+
+        What the program left in the background may hold its pipes for ever: after its exit a silence is
+        the end too, and so is more than a pipe can hold.
+        """
+        reading = asyncio.create_task(pipe.read(CHUNK))
+        try:
+            await asyncio.wait((reading, self.exited), return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done() and self._rest > 0:
+                await asyncio.wait((reading,), timeout=SILENCE)
+            data = reading.result() if reading.done() else b""
+        finally:
+            reading.cancel()
+        if self.exited.done():
+            self._rest -= len(data)
+        return data

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections import deque
 from collections.abc import Awaitable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -45,20 +46,21 @@ def prepare(config: Path | None, verbose: int, **flags: Any) -> Settings:
     return load(config, **flags)
 
 
-_said: set[str] = set()
+_said: deque[str] = deque(maxlen=1)
+"""The last line, so that a warning does not come again as the error."""
 
 
 def say(text: str) -> None:
     """One line for a person, on stderr, unless the last lines said the same."""
     line = " ".join(text.split())
-    if line not in _said:
+    if not _said or _said[-1] != line:
         typer.echo(f"agentmqtt: {line}", err=True)
 
 
 class _OneLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         text = " ".join(record.getMessage().split())
-        _said.add(text)
+        _said.append(text)
         if record.exc_info and os.environ.get("AGENTMQTT_DEBUG") != "1":
             text += f" ({record.exc_info[0].__name__}: {record.exc_info[1]})" if record.exc_info[0] else ""
         elif record.exc_info:
@@ -108,6 +110,16 @@ def one_shot(settings: Settings) -> Client:
 
 def _options(settings: Settings) -> ClientOptions:
     return settings.client_options(patience=PATIENCE)
+
+
+def tell_reconnects(client: Client) -> None:
+    """The link says when it is lost; say when it is back."""
+
+    def up(_conn: int) -> None:
+        if client.session.last_error is not None:
+            say("connected")
+
+    client.session.on_up.append(up)
 
 
 async def unless_fatal(client: Client, work: Coroutine[Any, Any, T]) -> T:

@@ -56,6 +56,7 @@ def run(
 async def _main(settings: Settings, task: Task) -> int:
     try:
         async with common.client(settings, "run", task.workflow) as client:
+            common.tell_reconnects(client)
             if not task.offline:
                 await client.require_journal()
             return await common.unless_fatal(client, supervise(client, task))

@@ -15,6 +15,11 @@ from agentmqtt.types import CommandState
 if TYPE_CHECKING:
     from agentmqtt.settings import Settings
 
+BECAUSE = {
+    CommandState.TOO_LATE: "the run had ended before the command came",
+    CommandState.EXPIRED: "nobody took the command in time",
+    CommandState.UNKNOWN: "its owner died with the command; it may have been applied",
+}
 Wait = Annotated[bool, typer.Option("--wait", help="Wait for the outcome; the exit code is 0 only if it is applied.")]
 Expires = Annotated[
     float | None, typer.Option(metavar="S", help="Seconds for it to be taken.  [default: a day]", min=0.001)
@@ -59,7 +64,8 @@ async def _send(settings: Settings, workflow: str, data: str, kind: str, expires
         receipt = await client.send(workflow, data, kind=kind, expiry=expires)
         state = await common.unless_fatal(client, receipt.outcome()) if wait else receipt.state
     typer.echo(state)
-    if receipt.reason is not None:
-        say(receipt.reason if isinstance(receipt.reason, str) else json.dumps(receipt.reason, default=str))
+    reason = receipt.reason if receipt.reason is not None else BECAUSE.get(state or CommandState.QUEUED)
+    if reason is not None:
+        say(reason if isinstance(reason, str) else json.dumps(reason, default=str))
     good = (CommandState.APPLIED,) if wait else (CommandState.ACCEPTED, CommandState.APPLIED)
     return 0 if state in good else 1

@@ -6,7 +6,7 @@ import asyncio
 import datetime
 import json
 import sys
-from collections.abc import Iterable
+import time
 from typing import TYPE_CHECKING
 
 import typer
@@ -134,10 +134,12 @@ def _show(fields: dict[str, object]) -> None:
         console.print(Text(f"{name:>9}  ", style="dim").append(word, style=COLOURS.get(word, "default")))
 
 
-def _table(rows: Iterable[dict[str, object]]) -> None:
+def _table(rows: list[dict[str, object]]) -> None:
     """Columns; tabs between them where no person looks."""
     words = [[_word(name, row[name]) for name in COLUMNS] for row in rows]
-    if not sys.stdout.isatty():
+    if sys.stdout.isatty():
+        words = [[*line[:-1], _ago(float(str(row["updated"])) / 1000)] for line, row in zip(words, rows, strict=True)]
+    else:
         for line in words:
             typer.echo("\t".join(line))
         return
@@ -145,7 +147,9 @@ def _table(rows: Iterable[dict[str, object]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*COLUMNS, box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for name in COLUMNS:
+        table.add_column(name, no_wrap=name != "workflow", overflow="fold")
     for line in words:
         table.add_row(*(Text(word, style=COLOURS.get(word, "")) for word in line))
     Console(highlight=False).print(table)
@@ -155,5 +159,19 @@ def _word(name: str, value: object) -> str:
     if name in ("updated", "as_of") and isinstance(value, int):
         if not value:
             return "never"
-        return datetime.datetime.fromtimestamp(value / 1000).astimezone().isoformat(" ", "seconds")
+        moment = datetime.datetime.fromtimestamp(value / 1000).astimezone()
+        if not sys.stdout.isatty():
+            return moment.isoformat(timespec="seconds")
+        return f"{moment.isoformat(' ', 'seconds')} ({_ago(value / 1000)})"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _ago(when: float) -> str:
+    """How long ago, in the largest unit that fits."""
+    if not when:
+        return "never"
+    age = max(0.0, time.time() - when)
+    for seconds, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if age >= seconds:
+            return f"{age / seconds:.0f} {unit} ago"
+    return f"{age:.0f} s ago"

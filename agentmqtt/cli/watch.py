@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -96,11 +97,14 @@ async def _main(settings: Settings, view: View, sink: Sink, cursor: Cursor | Non
 
 
 async def _watch(client: Client, view: View, sink: Sink, kept: Cursor | None) -> None:
+    common.tell_reconnects(client)
     news = asyncio.create_task(_tell_silence(client), name="agentmqtt-watch-silence")
     start = kept or await _start(client, view)
     following = client.watch(view.workflow, start=start, stored=view.stored, pace=view.pace, resume=kept is None)
     try:
         async with following as run:
+            if kept is None and view.start is None and run.cursor.position != ORIGIN and sys.stderr.isatty():
+                say(f"goes on after {run.cursor}; --from start shows everything")
             await _copy(client, run, sink, until_end=view.until_end)
     finally:
         await common.end(news)
