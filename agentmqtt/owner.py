@@ -378,10 +378,12 @@ class OwnedRun:
             Fenced: a newer owner has the name.
         """
         self._check_open()
+        if not self._writer.owned:
+            raise NoJournal(f"{self.name!r} is not owned yet; wait for the grant before you withdraw")
         intent: Intent = ATTEMPT if to is None else to.position
         save = self._writer.withdraw(intent, _fresh())
         if save is None:
-            raise NoJournal(f"{self.name!r} is not owned yet; wait for the grant before you withdraw")
+            raise Gone(f"{to} is not known to be stored in the log of {self.name!r}; flush() before you withdraw to it")
         before = self.epoch
         self._spool.save(save)
         while not self._writer.owned:
