@@ -19,11 +19,9 @@ from agentmqtt.core.writer import Identity, Save, Writer
 from agentmqtt.errors import (
     AgentMQTTError,
     BadValue,
-    Ended,
     Fenced,
     Gone,
     NoJournal,
-    Owned,
     StoreError,
     UsageError,
 )
@@ -142,7 +140,7 @@ class OwnedRun:
         while not self._writer.owned:
             if self._writer.finished:
                 if self._writer.state is not WriterState.REFUSED or now() >= asked + self._wait:
-                    raise self._failure()
+                    raise self._spool.failure()
                 await self._claim_afresh()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(patience):
@@ -153,29 +151,13 @@ class OwnedRun:
             log.warning("%r: %d events of an earlier process were set aside", self.name, self._writer.left_unsent)
         if self._writer.outbox.sealed:
             await self.flush()
-            raise self._failure()
+            raise self._spool.failure()
 
     async def _claim_afresh(self) -> None:
         await asyncio.sleep(1.0)
         old, window = self._writer, self._host.options.window
         self._spool.writer = Writer(self.name, old.outbox, self._identity, _fresh(), window=window)
         self._spool.step()
-
-    def _failure(self) -> AgentMQTTError:
-        writer = self._writer
-        if writer.state is WriterState.FENCED:
-            return Fenced(
-                f"{self.name!r} has a newer owner; {writer.left_unsent} events of this one were left unsent",
-                unsent=writer.left_unsent,
-            )
-        if writer.ended is not None:
-            outcome, result = writer.ended
-            return Ended(
-                f"{self.name!r} has ended: {outcome}; own it with reopen=True to start it again",
-                outcome=outcome,
-                result=result,
-            )
-        return Owned(f"{self.name!r} has a living owner; wait for it, or own it with takeover=True")
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -267,7 +249,7 @@ class OwnedRun:
 
     def _check_open(self) -> None:
         if self._fenced is not None or self._writer.finished:
-            raise self._failure()
+            raise self._spool.failure()
         if self._writer.outbox.sealed:
             raise UsageError(f"{self.name!r} is over: nothing can be emitted after end() or release")
 
@@ -308,7 +290,7 @@ class OwnedRun:
             self._on_fenced()
 
     def _on_fenced(self) -> None:
-        failure = self._failure()
+        failure = self._spool.failure()
         assert isinstance(failure, Fenced)
         self._fenced = failure
         self._commands.close(failure)
@@ -331,7 +313,7 @@ class OwnedRun:
                 if self._fenced is not None:
                     raise self._fenced
                 if self._writer.finished:
-                    raise self._failure()
+                    raise self._spool.failure()
                 await self._spool.changed.wait()
         if self._fenced is not None:
             raise self._fenced
@@ -388,7 +370,7 @@ class OwnedRun:
         self._spool.save(save)
         while not self._writer.owned:
             if self._writer.finished:
-                raise self._failure()
+                raise self._spool.failure()
             await self._spool.changed.wait()
         if self.epoch == before:
             raise Gone(f"{to} is no longer in the log of {self.name!r}; nothing was withdrawn")

@@ -8,8 +8,9 @@ import logging
 from collections.abc import Callable
 
 from agentmqtt import wire
+from agentmqtt.core.states import WriterState
 from agentmqtt.core.writer import Save, Writer
-from agentmqtt.errors import TooLarge
+from agentmqtt.errors import AgentMQTTError, Ended, Fenced, Owned, TooLarge
 from agentmqtt.frames import Frame
 from agentmqtt.host import Host
 from agentmqtt.store.base import Put, Write
@@ -48,6 +49,23 @@ class Spool:
     def full(self) -> bool:
         """Nothing more fits: more than a bound waits for the disk or for the journal."""
         return len(self._unsaved) > UNSAVED or self.writer.outbox.bytes > self._host.options.outbox
+
+    def failure(self) -> AgentMQTTError:
+        """Why nothing more goes out, as the error to raise."""
+        writer = self.writer
+        if writer.state is WriterState.FENCED:
+            return Fenced(
+                f"{self.name!r} has a newer owner; {writer.left_unsent} events of this one were left unsent",
+                unsent=writer.left_unsent,
+            )
+        if writer.ended is not None:
+            outcome, result = writer.ended
+            return Ended(
+                f"{self.name!r} has ended: {outcome}; own it with reopen=True to start it again",
+                outcome=outcome,
+                result=result,
+            )
+        return Owned(f"{self.name!r} has a living owner; wait for it, or own it with takeover=True")
 
     # ---- to the disk
 
