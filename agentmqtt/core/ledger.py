@@ -129,6 +129,13 @@ class Ledger:
         """A newer owner of the lost store was here already."""
         return self._foreign(claim) and claim.mine < self.evidence.get(claim.inc, 0)
 
+    def _late(self, claim: Claim) -> bool:
+        """The holder's disk has claimed again since: request IDs of 16 bytes rise per disk (§5.1)."""
+        row = self.chain.holder
+        if row is None or row.instance != claim.instance or min(len(claim.request), len(row.request)) < 16:
+            return False
+        return claim.request[:8] < row.request[:8]
+
     def _granted(self, request: bytes) -> int | None:
         return next((e for e, row in self.chain.epochs.items() if row.request == request), None)
 
@@ -150,7 +157,7 @@ class Ledger:
         """The first rule that forbids the grant (§5.2), or None."""
         if claim.cut is not None and not claim.attempt and not self._can_cut(claim, claim.cut):
             return Why.GONE
-        if self._outdated(claim):
+        if self._outdated(claim) or self._late(claim):
             return Why.FENCED
         if self.fold.ended and not (claim.reopen and cut is not None):
             return Why.ENDED

@@ -54,6 +54,7 @@ class Header:
     `base` is the number of the last event that left the outbox in this epoch; rows up to
     `numbered` (a `seq`) have numbers in it, and so have those appended while it was owned. `intent`
     withdraws rows up to `upto` (a `seq`): what was emitted after it was asked for is the new attempt's.
+    `life` counts the writers that this disk has had.
     """
 
     instance: bytes
@@ -64,16 +65,18 @@ class Header:
     numbered: int = 0
     intent: Intent = None
     upto: int = 0
+    life: int = 0
 
     def pack(self) -> Value:
         intent = [*self.intent] if isinstance(self.intent, Position) else self.intent
-        return [1, self.instance, self.inc, self.epoch, [*self.parent], self.base, self.numbered, intent, self.upto]
+        at = [self.inc, self.epoch, [*self.parent], self.base, self.numbered]
+        return [1, self.instance, *at, intent, self.upto, self.life]
 
     @classmethod
     def unpack(cls, value: Value) -> Header:
-        _, instance, inc, epoch, parent, base, numbered, intent, upto = value[:9]
+        _, instance, inc, epoch, parent, base, numbered, intent, upto, life = value[:10]
         goal = Position(*intent) if isinstance(intent, list) else intent
-        return cls(instance, inc, epoch, Position(*parent), base, numbered, goal, upto)
+        return cls(instance, inc, epoch, Position(*parent), base, numbered, goal, upto, life)
 
 
 class Outbox:
@@ -151,7 +154,7 @@ class Outbox:
     def renumber(self, inc: bytes, epoch: int, parent: Position) -> None:
         """A grant: everything that is left counts from 1 in the new epoch."""
         numbered = self.rows[-1].seq if self.rows else self.next_seq - 1
-        self.header = Header(self.header.instance, inc, epoch, parent, 0, numbered)
+        self.header = Header(self.header.instance, inc, epoch, parent, 0, numbered, life=self.header.life)
         self.sealed = any(row.ends or row.releases for row in self.rows)
         self._number(lambda _: True)
 

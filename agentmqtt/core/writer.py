@@ -53,10 +53,10 @@ class Writer:
         window: int = 64,
         limit: int = 48_000,
     ) -> None:
-        self.workflow = workflow
-        self.outbox = outbox
-        self.state = WriterState.CLAIMING
-        self.request = request
+        self.workflow, self.outbox, self.state = workflow, outbox, WriterState.CLAIMING
+        outbox.header.life += 1
+        self._turn = 0
+        self.request = self._ordered(request)
         self.left_unsent = 0
         self.ended: tuple[str, Value] | None = None
         self.refusal: Refusal | None = None
@@ -136,8 +136,13 @@ class Writer:
             who.reopen,
         )
 
+    def _ordered(self, request: bytes) -> bytes:
+        """Request IDs of one disk rise: a late copy of an older claim shows by its first eight bytes (§5.1)."""
+        self._turn += 1
+        return (self.outbox.header.life << 20 | self._turn).to_bytes(8) + request
+
     def _ask_again(self, request: bytes, replaces: int) -> None:
-        self.request, self._replaces = request, replaces
+        self.request, self._replaces = self._ordered(request), replaces
         self._sent = 0
         self._flight.clear()
 

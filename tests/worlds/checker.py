@@ -64,6 +64,7 @@ class Truth:
                 self._begin()
             elif isinstance(fact, GrantFact):
                 yield from self._grant(fact)
+                yield from self._in_order(fact, facts)
             elif isinstance(fact, AppendFact):
                 yield from self._append(fact, facts)
             else:
@@ -115,6 +116,15 @@ class Truth:
             self.shown[fact.claimed_inc] = max(fact.mine, self.shown.get(fact.claimed_inc, 0))
         elif any(self.filled.get(e) for e in range(fact.mine + 1, self.epoch + 1)) and self._knew(fact):
             yield "P5 a disk came back though others wrote after it"
+
+    def _in_order(self, fact: GrantFact, facts: Facts) -> Iterator[str]:
+        """Processes of one disk get the name in the order in which they were born."""
+        disk = facts.disk_of[fact.boot]
+        if disk in facts.restored:  # its count of lives went back with it
+            return
+        before = (g for g in self.order if g.inc == fact.inc and g.instance == fact.instance and g.boot > fact.boot)
+        if any(facts.disk_of[old.boot] == disk for old in before):
+            yield "P5 a late claim of a dead process came in after its successor's"
 
     def _knew(self, fact: GrantFact) -> bool:
         return any(old.inc == fact.inc and old.instance == fact.instance for old in self.order)

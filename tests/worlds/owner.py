@@ -84,7 +84,7 @@ class SimOwner:
         self.inbox = Inbox(outbox.receipted)
         if attempt:
             self._doom()
-            self._save(self.writer.intend(ATTEMPT))
+        self._save(self.writer.intend(ATTEMPT) if attempt else Save(outbox.header, sync=True))
         self._ready()
         world.bus.subscribe(self, "ack", "status", "res:" + self.client)
         self._claim()
