@@ -15,6 +15,9 @@ from agentmqtt.store.base import Done, Put, Write
 
 logger = logging.getLogger(__name__)
 
+QUIET = 30.0
+"""Seconds without a word about a failure that goes on."""
+
 SLICE = 0.002
 """Seconds that callbacks run on the loop before others get their turn."""
 
@@ -52,6 +55,7 @@ class Committer:
         self._generation = 0
         self._failed = -1
         self._failure = StoreError("")
+        self._quiet_until = 0.0
         self._untold: collections.deque[tuple[Call, StoreError | None]] = collections.deque()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name=f"agentmqtt-store-{name}", daemon=True)
@@ -114,10 +118,17 @@ class Committer:
                 f"store {self._name}: more than {self._max_waiting} bytes wait for the disk; write less or slower"
             )
         if error:
-            logger.error("store %s: a commit of %d calls failed: %s", self._name, len(fresh), error)
+            self._log(error)
             self._failed, self._failure = fresh[0].generation, error
             self._tell(fresh[accepted:], error)
         self._wake_loop()
+
+    def _log(self, error: StoreError) -> None:
+        """Once per reason and half a minute: a full disk fails every commit."""
+        now = time.monotonic()
+        if str(error) != str(self._failure) or now >= self._quiet_until:
+            self._quiet_until = now + QUIET
+            logger.error("a commit failed: %s", error)
 
     def _try(self, calls: Sequence[Call]) -> StoreError | None:
         try:
