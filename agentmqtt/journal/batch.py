@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Protocol
 
 from agentmqtt.store.base import Put, Store, Write
+
+log = logging.getLogger("agentmqtt.journal")
 
 Say = Callable[[], None]
 
@@ -84,6 +87,13 @@ class Batch:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._flush)
 
+    @staticmethod
+    def _run(say: Say) -> None:
+        try:
+            say()
+        except Exception:
+            log.exception("an answer could not be sent; whoever waits for it asks again")
+
     def _flush(self) -> None:
         self._scheduled = False
         if self._busy or self.idle:
@@ -101,7 +111,7 @@ class Batch:
             self._owner.failed(error)
         else:
             for say in says:
-                say()
+                self._run(say)
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_exception(error) if error is not None else waiter.set_result(None)

@@ -19,7 +19,7 @@ from agentmqtt.watcher import WatchedRun
 from tests.servers import mosquitto
 
 BRISK = JournalOptions(status_delay=0.05, sweep=0.2, lease=3.0, grace=0.5, rehand=0.5)
-QUICK = ClientOptions(keepalive=2, resend=0.5)
+QUICK = ClientOptions(keepalive=4, resend=0.5)
 
 
 class Site:

@@ -147,7 +147,7 @@ async def test_one_unread_name_does_not_starve_the_others(site: Site) -> None:
     """The name whose reader sleeps leaves live mode; the others go on, and it misses nothing (§6.6)."""
     from agentmqtt.options import ClientOptions
 
-    small = ClientOptions(keepalive=2, buffer=50)
+    small = ClientOptions(keepalive=4, buffer=50)
     async with (
         site.connect("agent") as agent,
         site.connect("phone", small) as phone,
