@@ -270,11 +270,15 @@ class Alive:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class JournalAlive:
-    """Journal and its will on `~/journal`, retained (§9.1). `keepalive` and `lease` in seconds."""
+    """Journal and its will on `~/journal`, retained (§9.1). `lease` in seconds.
+
+    `conn` counts its connections: two journals that fight for one identity write ever new messages.
+    """
 
     online: bool
     version: str
     boot: bytes
+    conn: int = 0
     lease: float = 30.0
     frame_limit: int = 48 * 1024
     event_limit: int = 32 * 1024

@@ -339,6 +339,7 @@ JOURNAL: Final = Map(
         Field("online", "online", v.flag),
         Field("version", "version", v.text),
         _BOOT,
+        _CONN,
         Field("lease", "lease", v.seconds),
         Field("frame_limit", "frame", v.count),
         Field("event_limit", "event", v.count),

@@ -95,8 +95,8 @@ class Journal:
         client_id = probe.journal_id(self.options.root)
         return Session(self._transport, client_id=client_id, keepalive=self.options.keepalive, presence=presence)
 
-    def _presence(self, _conn: int, online: bool) -> bytes:
-        return wire.encode(JournalAlive(online, VERSION, self.boot, self.options.lease, self.options.page))
+    def _presence(self, conn: int, online: bool) -> bytes:
+        return wire.encode(JournalAlive(online, VERSION, self.boot, conn, self.options.lease, self.options.page))
 
     def _is_mine(self, payload: bytes) -> bool:
         return wire.decode_journal(payload).boot == self.boot
