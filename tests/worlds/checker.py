@@ -58,7 +58,10 @@ class Truth:
         return self.log[-1][:2] if self.log else START
 
     def replay(self, facts: Facts) -> Iterator[str]:
-        for fact in facts.history:
+        rewinds = list(reversed(facts.rewinds))
+        for count, fact in enumerate(facts.history):
+            while rewinds and rewinds[-1][0] <= count:
+                yield from self._rewind(*rewinds.pop()[1:])
             if fact is None:
                 self.losses += 1
                 self._begin()
@@ -69,6 +72,19 @@ class Truth:
                 yield from self._append(fact, facts)
             else:
                 self._trim(fact)
+
+    def _rewind(self, inc: bytes, at: Spot, start: Spot) -> Iterator[str]:
+        """A void cursor goes back to the newest event of the log that it has in common with it, no further."""
+        at = tuple(at)
+        while at != START and inc == self.inc:
+            alive = max((n for epoch, n, _ in self.log if epoch == at[0]), default=0)
+            if alive:
+                at = (at[0], min(at[1], alive))
+                break
+            grant = self.grants.get((inc, at[0]))
+            at = tuple(grant.parent) if grant else START
+        if inc == self.inc and tuple(start) != at:
+            yield f"P2 a void cursor was sent back to {start}, must be {at}"
 
     def _trim(self, fact: TrimFact) -> None:
         self.trimmed = fact.upto
@@ -114,6 +130,8 @@ class Truth:
             if fact.mine < self.shown.get(fact.claimed_inc, 0):
                 yield "P5 a zombie of a lost store came back behind its successor"
             self.shown[fact.claimed_inc] = max(fact.mine, self.shown.get(fact.claimed_inc, 0))
+        elif self.epoch and not self._knew(fact) and fact.replaces != self.epoch:
+            yield "P5 a newcomer got the name from an owner that it did not know of"
         elif any(self.filled.get(e) for e in range(fact.mine + 1, self.epoch + 1)) and self._knew(fact):
             yield "P5 a disk came back though others wrote after it"
 
@@ -283,7 +301,7 @@ class Watch:
     def _final(self) -> Iterator[str]:
         truth = self.truth
         if self.inc != truth.inc:
-            if truth.inc or self.app:
+            if truth.log or self.app:
                 yield "P2 the watcher ends with another incarnation than the journal"
             return
         must = [spot for spot in truth.log if not any(a < spot[:2] <= b for a, b in self.holes)]
@@ -350,7 +368,7 @@ def _outboxes(facts: Facts, truth: Truth) -> Iterator[str]:
 def _order(facts: Facts, truth: Truth) -> Iterator[str]:
     newest: dict[str, int] = {}
     for _, _, number in truth.log:
-        disk, _ = facts.emitted[number]
+        disk, _ = facts.emitted.get(number, ("", b""))
         if number < newest.get(disk, 0):
             yield f"P4 event {number} is in the log behind a later one of its owner"
         newest[disk] = number

@@ -21,6 +21,7 @@ class GrantFact:
     request: bytes
     claimed_inc: bytes
     mine: int
+    replaces: int
     asked: tuple[int, int] | str | None
     takeover: bool
     reopen: bool
@@ -132,6 +133,8 @@ class Facts:
     handed: set[str] = dataclasses.field(default_factory=set)
     forgotten: set[str] = dataclasses.field(default_factory=set)
     waiting: list[str] = dataclasses.field(default_factory=list)
+    rewinds: list[tuple[int, bytes, tuple[int, int], tuple[int, int]]] = dataclasses.field(default_factory=list)
+    """Answers that a cursor is void: length of the history, incarnation, cursor, where to go on from."""
     rogue: set[int] = dataclasses.field(default_factory=set)
     status: StatusFact | None = None
     lies: list[str] = dataclasses.field(default_factory=list)

@@ -82,6 +82,8 @@ class SimJournal:
         self.hits = world.hits
         self.store = Store()
         self.ready = False
+        self.held: dict[str, int] = {}
+        self.given_up: set[str] = set()
         self.start()
 
     # ---- life
@@ -117,6 +119,8 @@ class SimJournal:
 
     def lose_store(self) -> None:
         self.store = Store()
+        self.held.clear()
+        self.given_up.clear()
         self.hits["journal lost its store"] += 1
         self.world.facts.history.append(None)
         self.world.facts.inc = b""
@@ -159,6 +163,7 @@ class SimJournal:
                 claim.request,
                 claim.inc,
                 claim.mine,
+                claim.replaces,
                 asked,
                 claim.takeover,
                 claim.reopen,
@@ -317,9 +322,19 @@ class SimJournal:
         elif type(message) is Handed:
             self.world.facts.handed.add(message.id)
             self.hits["command again" if message.again else "command handed"] += 1
+            self.held[message.id] = message.epoch
         elif type(message) is Outcome:
             self.hits["command " + message.state] += 1
+            self._judge_unknown(message)
         bus.publish("journal", "res:" + item.client, message)
+
+    def _judge_unknown(self, outcome: Outcome) -> None:
+        """Nobody may give up a command that a living owner has."""
+        if outcome.state != "unknown" or outcome.id in self.given_up:
+            return
+        self.given_up.add(outcome.id)
+        if self.held.get(outcome.id) == self.ledger.epoch and self.oracle.alive(self.world.now):
+            self.world.facts.lies.append("P7 a command was given up though the owner that has it lives")
 
     def _answer(self) -> None:
         questions, self.questions = self.questions, []
@@ -342,6 +357,9 @@ class SimJournal:
                 items,
             )
             self.hits["page " + kind] += 1
+            if kind == "rewound":
+                facts = self.world.facts
+                facts.rewinds.append((len(facts.history), ledger.inc, fetch.position, start))
             self.world.bus.publish("journal", "res:" + source, page)
 
     def _publish_status(self) -> None:

@@ -20,18 +20,20 @@ if TYPE_CHECKING:
     from tests.worlds.world import World
 
 PackedRow = tuple[int, int, tuple[Entry, ...], int, int]
-Content = tuple[Value, dict[int, PackedRow], tuple[int, ...]]
+Content = tuple[Value, dict[int, PackedRow], tuple[int, ...], bool]
 
 
 class Disk:
-    """Header, rows, and what its owner wants to withdraw. `sync` is the watermark of the last fsync."""
+    """Header, rows, and whether and what its owner wants to withdraw. `sync` is the mark of the last fsync."""
 
-    def __init__(self, header: Value, rows: dict[int, PackedRow], doomed: tuple[int, ...] = ()) -> None:
-        self.header, self.rows, self.doomed = header, rows, doomed
+    def __init__(
+        self, header: Value, rows: dict[int, PackedRow], doomed: tuple[int, ...] = (), asked: bool = False
+    ) -> None:
+        self.header, self.rows, self.doomed, self.asked = header, rows, doomed, asked
         self.synced = self.copy()
 
     def copy(self) -> Content:
-        return self.header, dict(self.rows), self.doomed
+        return self.header, dict(self.rows), self.doomed, self.asked
 
     def sync(self) -> None:
         self.synced = self.copy()
@@ -42,7 +44,7 @@ class Disk:
     def restore(self, content: Content) -> list[int]:
         """Go back to an older content. Returns the numbers that are no longer here."""
         before = self.ids()
-        self.header, self.rows, self.doomed = content[0], dict(content[1]), content[2]
+        self.header, self.rows, self.doomed, self.asked = content[0], dict(content[1]), content[2], content[3]
         self.synced = content
         left = set(self.ids())
         return [number for number in before if number not in left]
@@ -82,6 +84,8 @@ class SimOwner:
         who = Identity(self.boot, takeover, reopen)
         self.writer = Writer(NAME, outbox, who, world.bytes(), window=world.window, limit=world.limit)
         self.inbox = Inbox(outbox.receipted)
+        if self.disk.asked and outbox.header.intent is None:
+            world.facts.lies.append("P6 a withdraw that was asked for is forgotten after a restart")
         if attempt:
             self._doom()
         self._save(self.writer.intend(ATTEMPT) if attempt else Save(outbox.header, sync=True))
@@ -145,7 +149,7 @@ class SimOwner:
         elif self.writer.owned:
             self.world.bus.publish(self.client, "renew", Renew(self.boot, self.conn))
             if self.world.random() < 0.5:
-                self._send(self.writer.resend())
+                self._send(self.writer.resend(probe=False))
             else:
                 self.pump()
 
@@ -194,6 +198,8 @@ class SimOwner:
         facts = self.world.facts
         for frame in frames:
             for n, number in enumerate(numbers_of(frame.entries), frame.first):
+                if number not in facts.committed:
+                    facts.lies.append("P4 an event was sent before it was on disk")
                 place = (frame.inc, frame.epoch, n)
                 if facts.sent.setdefault(place, (self.boot, number)) != (self.boot, number):
                     facts.reused.append(place)
@@ -276,7 +282,8 @@ class SimOwner:
             self.disk.rows.pop(row.seq, None)
         for row in save.changed:
             self.disk.rows[row.seq] = (row.seq, row.time, row.entries, row.size, row.first)
-        if save.header.intent is None:
+        self.disk.asked = save.header.intent is not None
+        if not self.disk.asked:
             self.disk.doomed = ()
         if save.sync:
             self.disk.sync()
@@ -337,6 +344,7 @@ class SimOwner:
         how = "stored" if intent is None else "withdrawn"
         if self._hear(how, lambda: writer.on_grant(grant)) is None:
             return
+        self.granted_at = self.world.now
         self.hits["grant dropped rows"] += len(writer.outbox.rows) < before and intent is None
         if intent is not None and state is WriterState.WITHDRAWING:
             self.hits["live withdraw"] += 1

@@ -46,7 +46,8 @@ class SimWatcher:
         self.up = self.ready = self.linked = True
         self.unread = 0
         self.world.bus.subscribe(self, "out", "status", "res:" + self.client, *(["ack"] if self.stored else []))
-        self._fetch(self.reader.fetch())
+        if self.world.random() < 0.6:
+            self._fetch(self.reader.fetch())
 
     def save(self) -> None:
         """Application state and cursor in one transaction."""

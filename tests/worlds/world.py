@@ -61,7 +61,7 @@ FAULTS: Weights = {
 MORE: dict[str, Weights] = {
     "all": {},
     "withdraw": {"withdraw": 3, "crash_owner": 2, "start_owner": 4, "clone": 0.6},
-    "amnesia": {"crash_journal": 1.2},
+    "amnesia": {"crash_journal": 1.5, "start_journal": 2, "second_owner": 0.8, "freeze": 1.5},
     "stored": {"crash_owner": 2, "crash_journal": 1, "trim": 0.1},
     "slow": {"trim": 1, "take": 2},
 }
@@ -236,7 +236,7 @@ class World:
         if owner:
             often = 0.5 if self.profile == "withdraw" else 0.2
             reopen = self.random() < 0.3
-            owner.start(takeover=self.random() < 0.3, attempt=reopen or self.random() < often, reopen=reopen)
+            owner.start(takeover=self.random() < 0.4, attempt=reopen or self.random() < often, reopen=reopen)
 
     def _start_journal(self) -> None:
         if not self.journal.ready:
@@ -288,9 +288,8 @@ class World:
         origin = self._any(self.owners)
         if origin and len(self.owners) < 6:
             self.hits["cloned outbox"] += 1
-            header, rows, doomed = origin.disk.copy()
             client = origin.client if self.random() < 0.5 else ""
-            self.new_owner(Disk(header, rows, doomed), client).start(takeover=self.random() < 0.2)
+            self.new_owner(Disk(*origin.disk.copy()), client).start(takeover=self.random() < 0.2)
 
     def _roll_back_disk(self) -> None:
         """Somebody restores an older copy of a disk, or makes one."""
@@ -396,6 +395,8 @@ class World:
         """Who owns the name and did not end or release it can emit, and it is stored."""
         for owner in self.owners:
             if owner.up and owner.writer.owned and not owner.over and not self.journal.ledger.fold.ended:
+                if self.now - owner.granted_at > 20 and owner.disk.rows:
+                    self.facts.lies.append("P4 an outbox does not drain though nothing is lost any more")
                 before = len(self.facts.emitted)
                 owner.say("note")
                 if len(self.facts.emitted) == before:
