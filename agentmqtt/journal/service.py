@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import secrets
 from collections.abc import Callable
@@ -225,8 +226,7 @@ class Journal:
         for name in [*expired, *await self._retention.over_quota(self._store)]:
             for write in self._shelf.forget(name):
                 self._batch.write(write)
-            topic = self._desk.topics.status(name)
-            self._batch.say(lambda topic=topic: self._publish(topic, b"", True))  # type: ignore[misc]
+            self._batch.say(functools.partial(self._publish, self._desk.topics.status(name), b"", True))
 
     def _state_all(self) -> None:
         for ledger in self._shelf.ledgers.values():
