@@ -174,7 +174,7 @@ class Writer:
             self._move(Word.ENDED)
             return None
         if refusal.why is Why.GONE:
-            return self._give_up_cut(request)
+            return self._give_up_cut(refusal, request, instance)
         if self.state is not WriterState.CLAIMING:
             return self._fence(Word.STALE, instance)
         if self._stale(refusal):
@@ -182,7 +182,11 @@ class Writer:
         self._learn(refusal, request)
         return None
 
-    def _give_up_cut(self, request: bytes) -> Save:
+    def _give_up_cut(self, refusal: Refusal, request: bytes, instance: bytes) -> Save | None:
+        """The refusal names the current epoch: where it is another one, this owner has lost the name meanwhile."""
+        header = self.outbox.header
+        if self.state is WriterState.WITHDRAWING and refusal.inc == header.inc and refusal.epoch != header.epoch:
+            return self._fence(Word.STALE, instance)
         self._move(Word.GONE)
         self.outbox.header.intent = None
         self._ask_again(request, self._replaces)

@@ -337,6 +337,7 @@ class World:
 
     def _heal(self) -> None:
         self.bus.drop = self.bus.repeat = self.crash_after_effect = 0
+        self.eager = 1
         if not self.journal.ready:
             self.journal.start()
         for watcher in self.watchers:
