@@ -49,7 +49,7 @@ class Task(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """Why a program is stopped, the first signal for it, and whether the run is over then."""
+    """Why a program is stopped, the first signal that it gets, and whether the run is over then."""
 
     reason: object
     first: signal.Signals
@@ -130,7 +130,7 @@ async def _follow(run: OwnedRun, child: Child, task: Task, wishes: Wishes) -> St
 
 
 async def _until_over(run: OwnedRun, child: Child, wishes: Wishes, jobs: Jobs) -> Stop | None:
-    """None when the program ended by itself."""
+    """None when the program ended by itself; else it has got the first signal."""
     async with run.interruptible() as interruption:
         try:
             await _first(jobs, child.exited, wishes.asked)
@@ -140,7 +140,11 @@ async def _until_over(run: OwnedRun, child: Child, wishes: Wishes, jobs: Jobs) -
             raise
     if interruption.interrupted:
         return Stop(_reason(interruption), signal.SIGINT, True)
-    return wishes.asked.result() if wishes.asked.done() else None
+    if not wishes.asked.done():
+        return None
+    stop = wishes.asked.result()
+    child.signal(stop.first)
+    return stop
 
 
 def _reason(interruption: Interruption) -> object:
@@ -161,19 +165,19 @@ async def _first(jobs: Jobs, *futures: asyncio.Future[Any], timeout: float | Non
                 job.result()
 
 
-async def _stop(child: Child, first: signal.Signals, grace: float, wishes: Wishes, jobs: Jobs) -> None:
-    """Climb the ladder until it is over; a further interrupt hurries."""
-    for number in LADDER[LADDER.index(first) :]:
-        child.signal(number)
+async def _stop(child: Child, sent: signal.Signals, grace: float, wishes: Wishes, jobs: Jobs) -> None:
+    """From the signal that was `sent`, climb the ladder until it is over; a further interrupt hurries."""
+    for number in LADDER[LADDER.index(sent) + 1 :]:
         wishes.hurry.clear()
         hurried = asyncio.create_task(wishes.hurry.wait())
         try:
-            await _first(jobs, child.exited, hurried, timeout=None if number is signal.SIGKILL else grace)
+            await _first(jobs, child.exited, hurried, timeout=grace)
         finally:
             await common.end(hurried)
         if child.exited.done():
             return
-    await child.exited
+        child.signal(number)
+    await _first(jobs, child.exited)
 
 
 async def _pump(run: OwnedRun, child: Child, pipe: asyncio.StreamReader, type_: str, lines: Lines) -> None:

@@ -59,8 +59,10 @@ def execute(arguments: Sequence[str]) -> int:
         return int(app(arguments, standalone_mode=False) or 0)
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        return 0  # whoever read the output has enough
+    except SystemExit as stop:
+        if isinstance(stop.__context__, BrokenPipeError):
+            return 0  # whoever read the output has enough
+        raise
     except Exception as error:
         if os.environ.get("AGENTMQTT_DEBUG") == "1":
             traceback.print_exc()

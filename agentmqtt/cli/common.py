@@ -14,6 +14,7 @@ import typer
 
 from agentmqtt.cli import places
 from agentmqtt.client import Client
+from agentmqtt.names import encode_name
 
 if TYPE_CHECKING:
     from agentmqtt.options import ClientOptions
@@ -25,7 +26,16 @@ T = TypeVar("T")
 PATIENCE = 2.5
 """Seconds for a journal to answer a command of the command line: with its start, less than 3."""
 
-Workflow = Annotated[str, typer.Argument(help="The workflow ID: any text.", show_default=False)]
+
+def _named(workflow: str) -> str:
+    """The name, before anything else is tried with it. Raises BadName."""
+    encode_name(workflow)
+    return workflow
+
+
+Workflow = Annotated[
+    str, typer.Argument(metavar="WORKFLOW", help="The workflow ID: any text.", show_default=False, callback=_named)
+]
 BrokerURL = Annotated[
     str | None,
     typer.Option(
@@ -33,8 +43,12 @@ BrokerURL = Annotated[
     ),
 ]
 Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="TOML file with settings.")]
-Root = Annotated[str | None, typer.Option("--root", help="First levels of all topics.  [default: agentmqtt/v1]")]
-Verbose = Annotated[int, typer.Option("--verbose", "-v", count=True, help="Say more on stderr; -vv says everything.")]
+Root = Annotated[
+    str | None, typer.Option("--root", metavar="ROOT", help="First levels of all topics.  [default: agentmqtt/v1]")
+]
+Verbose = Annotated[
+    int, typer.Option("--verbose", "-v", count=True, show_default=False, help="Say more on stderr, -vv even more.")
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON, one object a line.")]
 
 

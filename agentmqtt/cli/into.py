@@ -28,7 +28,7 @@ class LinesFile:
         self._lock = FileLock(path.absolute())
         self._lock.acquire()
         try:
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
             try:
                 self.cursor = self._resume()
             except BaseException:
@@ -48,7 +48,7 @@ class LinesFile:
         if last is None and size and os.pread(self._fd, 1, 0) != b"{":
             raise self._foreign()
         os.ftruncate(self._fd, end)
-        self._end = os.lseek(self._fd, end, os.SEEK_SET)
+        self._end = end
         return cursor
 
     def _last_line(self, size: int) -> tuple[int, bytes | None]:

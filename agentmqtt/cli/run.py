@@ -28,14 +28,17 @@ class OnRetry(enum.StrEnum):
 
 def run(
     workflow: Workflow,
-    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="The program and its arguments.")],
+    command: Annotated[
+        list[str],
+        typer.Argument(metavar="COMMAND", help="The program and its arguments, after a --.", show_default=False),
+    ],
     broker: BrokerURL = None,
     retry: Annotated[OnRetry, typer.Option(help="What a broken attempt's output becomes.")] = OnRetry.WITHDRAW,
     again: Annotated[bool, typer.Option("--again", help="Start an ended run; its output is withdrawn.")] = False,
     takeover: Annotated[bool, typer.Option("--takeover", help="Take the name from a living owner.")] = False,
     offline: Annotated[bool, typer.Option("--offline", help="Start without a broker; output waits on disk.")] = False,
     chunks: Annotated[bool, typer.Option("--chunks", help="Send what comes; do not wait for newlines.")] = False,
-    grace: Annotated[float, typer.Option(help="Seconds between SIGINT, SIGTERM and SIGKILL.", min=0)] = 5.0,
+    grace: Annotated[float, typer.Option(metavar="S", help="Seconds from SIGINT to SIGTERM to SIGKILL.", min=0)] = 5.0,
     config: Config = None,
     root: Root = None,
     verbose: Verbose = 0,

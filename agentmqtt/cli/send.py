@@ -28,9 +28,11 @@ Expires = Annotated[
 
 def send(
     workflow: Workflow,
-    text: Annotated[str, typer.Argument(help="What to say; - reads it from stdin.", show_default=False)],
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT", help="What to say; - reads it from stdin.", show_default=False)
+    ],
     broker: BrokerURL = None,
-    kind: Annotated[str, typer.Option(help="What the agent takes it for.")] = "message",
+    kind: Annotated[str, typer.Option(metavar="KIND", help="What the agent takes it for.")] = "message",
     wait: Wait = False,
     expires: Expires = None,
     config: Config = None,
@@ -45,7 +47,7 @@ def send(
 
 def interrupt(
     workflow: Workflow,
-    reason: Annotated[str, typer.Argument(help="Why; the agent gets it.")] = "",
+    reason: Annotated[str, typer.Argument(metavar="REASON", help="Why; the agent gets it.")] = "",
     broker: BrokerURL = None,
     wait: Wait = False,
     expires: Expires = None,

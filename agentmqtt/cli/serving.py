@@ -7,13 +7,16 @@ import contextlib
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from agentmqtt.cli.common import say
-from agentmqtt.journal import Journal
 from agentmqtt.store import open_store
-from agentmqtt.store.base import Store
+
+if TYPE_CHECKING:
+    from agentmqtt.journal import Journal
+    from agentmqtt.store.base import Store
 
 
 @contextlib.asynccontextmanager
