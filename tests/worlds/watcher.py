@@ -46,7 +46,8 @@ class SimWatcher:
         self.up = self.ready = self.linked = True
         self.unread = 0
         self.world.bus.subscribe(self, "out", "status", "res:" + self.client, *(["ack"] if self.stored else []))
-        if self.world.random() < 0.6:
+        self.waiting = self.world.random() < 0.4
+        if not self.waiting:
             self._fetch(self.reader.fetch())
 
     def save(self) -> None:
@@ -75,7 +76,7 @@ class SimWatcher:
         if topic == "out":
             self._on_frame(message)
         elif topic == "status":
-            if message.inc == reader.inc and message.inc:
+            if message.inc == reader.inc and message.epoch >= reader.epoch and message.inc:  # older ones say nothing
                 self.facts.story.append(("t", message.inc, message.epoch, message.parent))
             reader.on_status(message)
         elif isinstance(message, Page):
@@ -84,7 +85,8 @@ class SimWatcher:
             reader.on_ack(message)
         if not self.slow:
             self.take(1000)
-        self._fetch(reader.fetch())
+        if not self.waiting:  # not every subscription stands yet
+            self._fetch(reader.fetch())
 
     def _on_frame(self, frame: Frame) -> None:
         reader = self.reader
@@ -129,6 +131,7 @@ class SimWatcher:
     def tick(self) -> None:
         """Its timers: nobody answered, or it was silent for long."""
         self.take(3)
+        self.waiting = False
         self._fetch(self.reader.retry() if self.reader.asking else self.reader.probe())
 
 
@@ -147,6 +150,12 @@ class SimSender:
     def send(self, command: Any) -> None:
         self.open[command.id] = command
         self.world.bus.publish(self.client, "in", command)
+
+    def relink(self) -> None:
+        """Its link breaks, and what was on its way is lost; or it comes back."""
+        if self.ready:
+            self.world.bus.lose(self, 1)
+        self.ready = not self.ready
 
     def on(self, _topic: str, _source: str, outcome: Any) -> None:
         self.world.facts.told[outcome.id].append(str(outcome.state))

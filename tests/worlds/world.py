@@ -47,6 +47,7 @@ FAULTS: Weights = {
     "crash_journal": 0.6,
     "crash_watcher": 1,
     "relink_watcher": 1,
+    "relink_sender": 1,
     "crash_broker": 0.3,
     "second_owner": 0.5,
     "clone": 0.3,
@@ -61,7 +62,7 @@ FAULTS: Weights = {
 MORE: dict[str, Weights] = {
     "all": {},
     "withdraw": {"withdraw": 3, "crash_owner": 2, "start_owner": 4, "clone": 0.6},
-    "amnesia": {"crash_journal": 1.5, "start_journal": 2, "second_owner": 0.8, "freeze": 1.5},
+    "amnesia": {"crash_journal": 1.5, "start_journal": 3, "second_owner": 1, "freeze": 2, "resend_commands": 2},
     "stored": {"crash_owner": 2, "crash_journal": 1, "trim": 0.1},
     "slow": {"trim": 1, "take": 2},
 }
@@ -85,6 +86,7 @@ class World:
         self.held = self.pick(2, 8, 64)
         self.eager = self.pick(0.2, 0.6, 1.0)
         self.pace = self.pick(0.2, 0.5, 1.0)
+        self.takeover = 0.7 if profile == "amnesia" else 0.3
         self.asked: dict[bytes, None] = {}
         self.owners: list[SimOwner] = []
         self.watchers: list[SimWatcher] = []
@@ -214,10 +216,12 @@ class World:
 
     def _send_command(self) -> None:
         deadline = self.ms + int(self.pick(15, 60, 400, 4000) * 1000)
-        self.sender.send(Command(f"c{next(self._numbers)}", NAME, "say", None, deadline))
+        if self.sender.ready:
+            self.sender.send(Command(f"c{next(self._numbers)}", NAME, "say", None, deadline))
 
     def _resend_commands(self) -> None:
-        self.sender.tick()
+        if self.sender.ready:
+            self.sender.tick()
 
     def _watcher_tick(self) -> None:
         watcher = self._watcher()
@@ -236,11 +240,11 @@ class World:
         if owner:
             often = 0.5 if self.profile == "withdraw" else 0.2
             reopen = self.random() < 0.3
-            owner.start(takeover=self.random() < 0.4, attempt=reopen or self.random() < often, reopen=reopen)
+            owner.start(takeover=self.random() < self.takeover, attempt=reopen or self.random() < often, reopen=reopen)
 
     def _start_journal(self) -> None:
         if not self.journal.ready:
-            if self.profile == "amnesia" and self.random() < 0.4:
+            if self.profile == "amnesia" and self.random() < 0.6:
                 self.journal.lose_store()
             self.journal.start()
 
@@ -275,6 +279,9 @@ class World:
         if watcher.up:
             watcher.relink()
 
+    def _relink_sender(self) -> None:
+        self.sender.relink()
+
     def _crash_broker(self) -> None:
         self.hits["broker crashed"] += 1
         self.bus.crash(retained=self.random() < 0.5)
@@ -282,7 +289,7 @@ class World:
     def _second_owner(self) -> None:
         if len(self.owners) < 5:
             self.hits["second owner"] += 1
-            self.new_owner().start(takeover=self.random() < 0.5)
+            self.new_owner().start(takeover=self.random() < self.takeover + 0.2)
 
     def _clone(self) -> None:
         origin = self._any(self.owners)
@@ -340,6 +347,8 @@ class World:
         self.eager = 1
         if not self.journal.ready:
             self.journal.start()
+        if not self.sender.ready:
+            self.sender.relink()
         for watcher in self.watchers:
             watcher.slow = False
             if not watcher.up:
