@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Protocol
 
 from agentmqtt.broker import packets
-from agentmqtt.broker.conversation import Action, Conversation, Identity
+from agentmqtt.broker.conversation import Action, Conversation, Identity, needs_disk
 from agentmqtt.broker.engine import Engine, NotYours, TooManySessions
 from agentmqtt.broker.packets import MalformedPacket, UnsupportedVersion
 from agentmqtt.broker.reader import PacketReader
@@ -65,6 +65,7 @@ class Connection:
         self._engine, self._gate, self._pipe, self._gone = engine, gate, pipe, gone
         self._loop = asyncio.get_running_loop()
         self._reader = PacketReader(engine.limits.max_connect)
+        self._deferred: packets.Packet | None = None
         self._identity: Identity | None = None
         self._session: Session | None = None
         self._talk: Conversation | None = None
@@ -103,7 +104,7 @@ class Connection:
         start = self._loop.time()
         try:
             while not (self._holds or self._closed):
-                packet = self._reader.next()
+                packet, self._deferred = self._deferred or self._reader.next(), None
                 if packet is None:
                     return
                 self._seen = self._loop.time()
@@ -118,7 +119,10 @@ class Connection:
 
     def _handle(self, packet: packets.Packet) -> None:
         if self._talk is not None:
-            self._talk.handle(packet)
+            if needs_disk(packet) and self._engine.keeper.delays(self):
+                self._deferred = packet
+            else:
+                self._talk.handle(packet)
         elif isinstance(packet, packets.Connect):
             self.hold("login")
             self._spawn(self._login(packet), "login")
@@ -155,6 +159,11 @@ class Connection:
         return [pattern for pattern, allowed in zip(filters, answers, strict=True) if not allowed]
 
     def _accept(self, connect: packets.Connect, identity: Identity, revoked: Iterable[str]) -> None:
+        old, keeper = self._engine.sessions.get(connect.client_id), self._engine.keeper
+        lasts = not connect.clean or (old is not None and not old.clean)
+        if lasts and keeper.trouble is not None:
+            self._refuse(packets.connack(packets.UNAVAILABLE), f"its session cannot be stored: {keeper.trouble}")
+            return
         try:
             session, present = self._engine.attach(self, connect.client_id, identity.user, clean=connect.clean)
         except NotYours as error:
@@ -166,7 +175,10 @@ class Connection:
         self._session, self._identity, self._will = session, identity, connect.will
         for pattern in revoked:
             self._engine.unsubscribe(session, pattern)
-        self._engine.keeper.then(self._greet, session, identity, connect, present)
+        if lasts:
+            keeper.then(self._greet, session, identity, connect, present)
+        else:
+            self._greet(session, identity, connect, present)
 
     def _greet(self, session: Session, identity: Identity, connect: packets.Connect, present: bool) -> None:
         if self._closed:

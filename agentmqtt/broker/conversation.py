@@ -46,42 +46,55 @@ class Speaker(Origin, Protocol):
 class Conversation:
     """One client, one session."""
 
-    __slots__ = ("_again", "_asking", "_engine", "_identity", "_session", "_speaker")
+    __slots__ = ("_asking", "_engine", "_identity", "_ready", "_session", "_speaker", "_unsafe")
 
     def __init__(self, engine: Engine, session: Session, identity: Identity, speaker: Speaker) -> None:
         self._engine = engine
         self._session = session
         self._identity = identity
         self._speaker = speaker
-        self._again = deque(session.resend())
+        self._ready = deque(session.resend())
+        self._unsafe = 0
         self._asking = False
 
     # -------------------------------------------------------------- out
 
     def next(self) -> bytes | None:
         """The next packet that is due to this client: first what was in flight, then what waits."""
-        copy = self._again.popleft() if self._again else self._pull()
+        copy = self._ready.popleft() if self._ready else self._pull()
         return None if copy is None else encode(copy)
 
     def _pull(self) -> Outgoing | None:
         session = self._session
-        if session.backlog:
+        if session.backlog or session.queue.gap:
             self._engine.refill(session)
         while (head := session.peek()) is not None:
             verdict = self._identity.verdict("receive", head.message.topic)
-            if verdict:
-                return self._take()
             if verdict is None:
                 self._ask_for(head.message.topic)
                 return None
-            self._settle(session.skip())
+            if not verdict:
+                self._settle(session.skip())
+            elif head.qos == 2:
+                self._pull_exactly_once()
+            else:
+                # What is not safe yet goes first: the order of a topic is kept whatever its QoS.
+                return None if self._unsafe else self._engine.pull(session)
+            if self._ready:
+                return self._ready.popleft()
         return None
 
-    def _take(self) -> Outgoing | None:
-        copy = self._session.pull()
-        if copy is not None and copy.qos == 2 and self._noted(copy):
-            self._engine.keeper.progressed(self._session, copy)
-        return copy
+    def _pull_exactly_once(self) -> None:
+        """Send it once its packet ID is safe: a restart that forgot it would use another, or this one again."""
+        copy = self._engine.pull(self._session)
+        if copy is not None:
+            self._unsafe += 1
+            self._engine.keeper.then(self._is_safe, copy)
+
+    def _is_safe(self, copy: Outgoing) -> None:
+        self._unsafe -= 1
+        self._ready.append(copy)
+        self._speaker.wake()
 
     def _ask_for(self, topic: str) -> None:
         if not self._asking:
@@ -92,14 +105,10 @@ class Conversation:
         self._asking = False
         self._speaker.wake()
 
-    def _noted(self, copy: Outgoing) -> bool:
-        """Whether the keeper knows of this copy."""
-        return copy.qos > 0 and copy.message.kept and not self._session.clean
-
     def _settle(self, copy: Outgoing | None) -> None:
         if copy is None:
             return
-        if self._noted(copy):
+        if self._session.noted(copy):
             self._engine.keeper.settled(self._session, copy)
         self._speaker.wake()
 
@@ -168,7 +177,7 @@ class Conversation:
 
     def _on_pubrec(self, packet_id: int) -> None:
         copy = self._session.received(packet_id)
-        if copy is not None and self._noted(copy):
+        if copy is not None and self._session.noted(copy):
             self._engine.keeper.progressed(self._session, copy)
         self._engine.keeper.then(self._speaker.send, packets.pubrel(packet_id))
 
@@ -207,6 +216,16 @@ class Conversation:
             then(answers)
 
         self._speaker.consult(action, topics, answered)
+
+
+def needs_disk(packet: packets.Packet) -> bool:
+    """Whether its answer, or what it changes, may have to be safe first."""
+    match packet:
+        case packets.Publish():
+            return packet.qos > 0 or packet.retain
+        case packets.PubRec() | packets.PubRel() | packets.Subscribe() | packets.Unsubscribe():
+            return True
+    return False
 
 
 def encode(copy: Outgoing) -> bytes:

@@ -7,16 +7,18 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from agentmqtt.broker.keeper import InMemory, Keeper
+from agentmqtt.broker.keeper import InMemory, Keeper, Kept
 from agentmqtt.broker.limits import Limits
 from agentmqtt.broker.messages import Message, Outgoing
-from agentmqtt.broker.sessions import Bounds, Link, Origin, Session
+from agentmqtt.broker.sessions import Bounds, Link, Origin, Session, User
 from agentmqtt.broker.topics import Subscriptions, TopicMap
 from agentmqtt.errors import LinkError
 
 log = logging.getLogger("agentmqtt.broker")
 
 _REFILL = 64
+_RETURN = 600.0
+"""Seconds that every session has to come back after a restart: the time between is an estimate."""
 
 
 class NotYours(LinkError):
@@ -53,10 +55,23 @@ class Engine:
         for pattern in unqueued:
             self._unqueued.add(pattern, pattern, 0)
 
+    def restore(self, kept: Kept) -> None:
+        """Go on where an earlier process ended. Nobody is connected yet."""
+        earliest = self._clock() - max(0.0, self.limits.session_expiry - _RETURN)
+        for session in kept.sessions:
+            session.offline_since = max(session.offline_since or earliest, earliest)
+            self.sessions[session.client_id] = session
+            for pattern, qos in session.subscriptions.items():
+                self._subscriptions.add(pattern, session, qos)
+        for message in kept.retained:
+            message.kept = not self._unqueued.match(message.topic)
+            self._retained.put(message.topic, message)
+            self._retained_bytes += message.cost
+
     # -------------------------------------------------------------- sessions
 
     def attach(
-        self, link: Link, client_id: str, user: object, *, clean: bool, bounds: Bounds | None = None
+        self, link: Link, client_id: str, user: User, *, clean: bool, bounds: Bounds | None = None
     ) -> tuple[Session, bool]:
         """Connect `link` to its session; the second value tells whether one was resumed [3.1.2.4].
 
@@ -81,16 +96,18 @@ class Engine:
         if session is None:
             session = self._open(client_id, user, clean=clean, bounds=bounds)
         session.link, session.user, session.offline_since = link, user, None
+        session.bounds, session.queue.awake = bounds or self.limits, True
         if not clean:
             self.keeper.opened(session)
         return session, present
 
-    def _open(self, client_id: str, user: object, *, clean: bool, bounds: Bounds | None) -> Session:
+    def _open(self, client_id: str, user: User, *, clean: bool, bounds: Bounds | None) -> Session:
         if len(self.sessions) >= self.limits.sessions:
             self.sweep()
         if len(self.sessions) >= self.limits.sessions:
             raise TooManySessions(f"no room for {client_id!r}: there are {len(self.sessions)} sessions")
-        session = Session(client_id, user, clean=clean, bounds=bounds or self.limits)
+        spills = self.keeper.spills and not clean
+        session = Session(client_id, user, clean=clean, bounds=bounds or self.limits, spills=spills)
         self.sessions[client_id] = session
         return session
 
@@ -111,9 +128,9 @@ class Engine:
             del self.sessions[session.client_id]
         for pattern in session.subscriptions:
             self._subscriptions.remove(pattern, session)
-        session.subscriptions.clear()
         if not session.clean:
             self.keeper.dropped(session)
+        session.subscriptions.clear()
 
     def sweep(self) -> None:
         """Drop the sessions whose time is over."""
@@ -149,7 +166,9 @@ class Engine:
             self.keeper.unsubscribed(session, pattern)
 
     def refill(self, session: Session) -> None:
-        """Queue a few of the retained messages that the session still has to get, as they are now."""
+        """See that there is something to pull: what is on disk, then a few retained messages as they are now."""
+        if session.queue.gap:
+            self.keeper.fetch(session)
         while session.backlog and len(session.queue) < _REFILL:
             topic, granted = session.backlog.popitem()
             message = self._retained.get(topic)
@@ -159,8 +178,15 @@ class Engine:
             if copy is None:
                 session.backlog[topic] = granted
                 return
-            if copy.qos and not session.clean:
+            if session.noted(copy):
                 self.keeper.queued(session, copy)
+
+    def pull(self, session: Session) -> Outgoing | None:
+        """The next copy to send. One at QoS 2 must wait until that is safe: its packet ID may not come twice."""
+        copy = session.pull()
+        if copy is not None and session.noted(copy):
+            self.keeper.progressed(session, copy)
+        return copy
 
     # -------------------------------------------------------------- messages
 

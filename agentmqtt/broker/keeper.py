@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from agentmqtt.broker.messages import Message, Outgoing
-from agentmqtt.broker.sessions import Session
+from agentmqtt.broker.sessions import Bounds, Origin, Session
+
+
+class Kept(NamedTuple):
+    """What was remembered. Nobody is connected; `offline_since` is a time of the engine's clock."""
+
+    sessions: list[Session]
+    retained: list[Message]
 
 
 class Keeper(Protocol):
@@ -16,6 +23,14 @@ class Keeper(Protocol):
     every acknowledgement goes through it (persist, then acknowledge). Clean sessions are not noted.
     """
 
+    @property
+    def spills(self) -> bool:
+        """Whether queued copies can be read back, so that they need not stay in memory."""
+
+    @property
+    def trouble(self) -> Exception | None:
+        """Why nothing can be made safe at present."""
+
     def opened(self, session: Session) -> None:
         """A session was made or connected to."""
 
@@ -23,17 +38,17 @@ class Keeper(Protocol):
         """Its connection ended; `offline_since` is set."""
 
     def dropped(self, session: Session) -> None:
-        """It is gone with everything it had."""
+        """It goes with everything that it still has."""
 
     def subscribed(self, session: Session, pattern: str, qos: int) -> None: ...
 
     def unsubscribed(self, session: Session, pattern: str) -> None: ...
 
     def queued(self, session: Session, copy: Outgoing) -> None:
-        """A copy above QoS 0 waits for the session or is about to be sent."""
+        """A copy that lasts waits for the session or is about to be sent."""
 
     def progressed(self, session: Session, copy: Outgoing) -> None:
-        """A QoS 2 copy is in flight under its packet ID, or its PUBREC came."""
+        """A copy is in flight under its packet ID, or its PUBREC came."""
 
     def settled(self, session: Session, copy: Outgoing) -> None:
         """A copy was acknowledged to the end or given up."""
@@ -48,9 +63,24 @@ class Keeper(Protocol):
     def then(self, call: Callable[..., None], *args: Any) -> None:
         """Run `call(*args)` on the event loop, in order of `then`, at once if nothing is unsafe."""
 
+    def delays(self, origin: Origin) -> bool:
+        """Whether what needs the disk has to wait; `origin` is then held until it may go on."""
+
+    def fetch(self, session: Session) -> None:
+        """Bring copies that are on disk only into the session's queue soon, then wake its link."""
+
+    async def load(self, bounds: Bounds) -> Kept:
+        """What an earlier process noted. Call it once, before anything is noted; later ones find nothing."""
+
+    async def end(self) -> None:
+        """Wait a little until everything is safe, then rest until the next `load`."""
+
 
 class InMemory:
     """Keeps nothing beyond the process: everything is as safe as it will ever be."""
+
+    spills = False
+    trouble = None
 
     def opened(self, session: Session) -> None: ...
     def closed(self, session: Session) -> None: ...
@@ -66,3 +96,13 @@ class InMemory:
 
     def then(self, call: Callable[..., None], *args: Any) -> None:
         call(*args)
+
+    def delays(self, origin: Origin) -> bool:
+        return False
+
+    def fetch(self, session: Session) -> None: ...
+
+    async def load(self, bounds: Bounds) -> Kept:
+        return Kept([], [])
+
+    async def end(self) -> None: ...

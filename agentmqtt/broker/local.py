@@ -7,20 +7,18 @@ import dataclasses
 import logging
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from agentmqtt.broker.engine import Engine, NotYours, TooManySessions
 from agentmqtt.broker.messages import Outgoing
-from agentmqtt.broker.sessions import Origin
+from agentmqtt.broker.sessions import HERE, Origin
 from agentmqtt.broker.topics import valid_filter, valid_topic
 from agentmqtt.errors import LinkLost, Refused, TakenOver, TooLarge, Unreachable
 from agentmqtt.transport.base import Delivery, Hello
 
 log = logging.getLogger("agentmqtt.broker")
 
-_HERE = object()
-"""The user of every client in this process; nobody on the network can be it."""
 _SLICE = 128
 """Deliveries before the others have their turn."""
 
@@ -28,16 +26,20 @@ _SLICE = 128
 class LocalTransport:
     """Connects clients of this process to an engine. They are trusted: no login, no access rules."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, ready: Callable[[], Awaitable[None]] | None = None) -> None:
         self._engine = engine
+        self._ready = ready
 
     async def connect(self, hello: Hello) -> LocalConnection:
-        """Connect at once.
+        """Connect as soon as the engine has its sessions back.
 
         Raises:
             Refused: a client on the network has this client ID.
             Unreachable: there is no room for one more session.
+            StoreError: the sessions cannot be read.
         """
+        if self._ready is not None:
+            await self._ready()
         try:
             return LocalConnection(self._engine, hello)
         except NotYours as error:
@@ -72,7 +74,7 @@ class LocalConnection:
         bounds = dataclasses.replace(
             engine.limits, window=self._limit, queue=sys.maxsize, queue_bytes=sys.maxsize
         )  # held publishers are the bound
-        self._session, _ = engine.attach(self, hello.client_id, _HERE, clean=hello.session_expiry <= 0, bounds=bounds)
+        self._session, _ = engine.attach(self, hello.client_id, HERE, clean=hello.session_expiry <= 0, bounds=bounds)
         self._again = deque(self._session.resend())
         self.wake()
 
@@ -168,9 +170,9 @@ class LocalConnection:
     def _next(self) -> Outgoing | None:
         if self._again:
             return self._again.popleft()
-        if self._session.backlog:
+        if self._session.backlog or self._session.queue.gap:
             self._engine.refill(self._session)
-        return self._session.pull()
+        return self._engine.pull(self._session)
 
     def _deliver(self, copy: Outgoing) -> None:
         message = copy.message
@@ -185,7 +187,7 @@ class LocalConnection:
         if self.lost.done() or session.inflight.get(copy.packet_id) is not copy:
             return
         session.acknowledged(copy.packet_id)
-        if copy.message.kept and not session.clean:
+        if session.noted(copy):
             self._engine.keeper.settled(session, copy)
         if session.queue or session.backlog:
             self.wake()

@@ -7,9 +7,13 @@ _OVERHEAD = 256
 
 
 class Message:
-    """What was published. `kept` is false where nothing is stored for a session that is offline."""
+    """What was published. `kept` is false where nothing is stored for a session that is offline.
 
-    __slots__ = ("cost", "kept", "name", "payload", "qos", "topic")
+    The rest belongs to the keeper: `key` is its number on disk or 0, `references` counts the stored
+    copies, `shared` tells whether that count is on disk too.
+    """
+
+    __slots__ = ("__weakref__", "cost", "kept", "key", "name", "payload", "qos", "references", "shared", "topic")
 
     def __init__(self, topic: str, payload: bytes, qos: int, *, kept: bool = True) -> None:
         self.topic: str = topic
@@ -18,6 +22,9 @@ class Message:
         self.qos: int = qos
         self.kept: bool = kept
         self.cost: int = len(self.name) + len(payload) + _OVERHEAD
+        self.key: int = 0
+        self.references: int = 0
+        self.shared: bool = False
 
 
 class Outgoing:
@@ -37,3 +44,8 @@ class Outgoing:
         self.packet_id: int = 0
         self.dup: bool = False
         self.received: bool = False
+
+    @property
+    def lasting(self) -> bool:
+        """Whether a persistent session keeps it while its client is away."""
+        return self.qos > 0 and self.message.kept

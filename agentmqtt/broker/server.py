@@ -7,12 +7,13 @@ from types import TracebackType
 from typing import Self
 
 from agentmqtt.broker.engine import Engine
-from agentmqtt.broker.keeper import Keeper
 from agentmqtt.broker.limits import Address, BrokerSettings
 from agentmqtt.broker.listeners import Listeners
 from agentmqtt.broker.local import LocalTransport
 from agentmqtt.broker.shell import Shell
+from agentmqtt.broker.store_keeper import StoreKeeper
 from agentmqtt.errors import UsageError
+from agentmqtt.store.base import Store
 
 _SWEEP = 30.0
 _FAREWELL = 1.0
@@ -22,13 +23,16 @@ _FAREWELL = 1.0
 class Broker:
     """An MQTT 3.1.1 broker in this process.
 
-    `async with Broker(settings) as broker:` listens until the block ends. Sessions and retained
-    messages live as long as this object; `start` after `stop` goes on with them.
+    `async with Broker(settings, store=open_store(path)) as broker:` listens until the block ends.
+    Persistent sessions and retained messages live in the store, which a journal may share and the
+    caller closes; without one they live as long as this object. `start` after `stop` goes on with them.
     """
 
-    def __init__(self, settings: BrokerSettings | None = None, *, keeper: Keeper | None = None) -> None:
+    def __init__(self, settings: BrokerSettings | None = None, *, store: Store | None = None) -> None:
         self.settings: BrokerSettings = settings or BrokerSettings()
+        keeper = StoreKeeper(store) if store is not None else None
         self._engine = Engine(self.settings.limits, unqueued=self.settings.unqueued, keeper=keeper)
+        self._restoring: asyncio.Task[None] | None = None
         self._shell: Shell | None = None
         self._listeners: Listeners | None = None
         self._sweeper: asyncio.TimerHandle | None = None
@@ -51,7 +55,7 @@ class Broker:
 
     def transport(self) -> LocalTransport:
         """Connections to this broker without a socket. They may be made before `start`, so that nothing is missed."""
-        return LocalTransport(self._engine)
+        return LocalTransport(self._engine, self._restored)
 
     async def start(self) -> None:
         """Listen.
@@ -59,12 +63,14 @@ class Broker:
         Raises:
             ListenError: an address is taken; nothing is listening then.
             UsageError: a plugin, password file or certificate cannot be used, or it runs already.
+            StoreError: the sessions cannot be read.
         """
         if self._shell is not None:
             raise UsageError("this broker runs already")
         self._shell = Shell(self.settings, self._engine)
         self._listeners = Listeners(self.settings, self._shell.accept, self._shell.ws_connected)
         try:
+            await self._restored()
             await self._shell.start()
             await self._listeners.open()
         except BaseException:
@@ -78,14 +84,27 @@ class Broker:
         listeners, self._listeners = self._listeners, None
         if self._sweeper is not None:
             self._sweeper.cancel()
-        if shell is None or listeners is None:
-            return
+        if shell is not None and listeners is not None:
+            await self._close(shell, listeners)
+        await self._engine.keeper.end()
+        self._restoring = None
+
+    async def _close(self, shell: Shell, listeners: Listeners) -> None:
         listeners.stop()
         await shell.end(_FAREWELL)
         for session in list(self._engine.sessions.values()):
             if session.link is not None:
                 session.link.stop()
         await listeners.close()
+
+    async def _restored(self) -> None:
+        """Wait until the engine has what an earlier run kept."""
+        if self._restoring is None or (self._restoring.done() and self._restoring.exception() is not None):
+            self._restoring = asyncio.create_task(self._restore(), name="agentmqtt broker restore")
+        await asyncio.shield(self._restoring)
+
+    async def _restore(self) -> None:
+        self._engine.restore(await self._engine.keeper.load(self.settings.limits))
 
     async def __aenter__(self) -> Self:
         await self.start()

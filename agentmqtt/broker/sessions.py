@@ -5,12 +5,22 @@ A session decides what may be sent next; who is connected sends it. Order is tha
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Protocol
+import enum
+from typing import Final, Protocol, TypeAlias
 
 from agentmqtt.broker.messages import Message, Outgoing
+from agentmqtt.broker.queues import Queue
 
 _IDS = 65_535
+
+
+class _Place(enum.Enum):
+    HERE = "this process"
+
+
+HERE: Final = _Place.HERE
+"""The user of every client in this process; nobody on the network can be it."""
+User: TypeAlias = str | _Place | None
 
 
 class Origin(Protocol):
@@ -58,20 +68,23 @@ class Session:
     `user` is who made it; nobody else gets it. `backlog` are topics whose retained message is still
     to be sent, with the QoS of the subscription. `dropped` counts what a full queue refused since
     the last connection. `link` is None while nobody is connected, `offline_since` is then the time of
-    the engine's clock.
+    the engine's clock. `held` are the bytes of what is not acknowledged, on disk or not. `key` and
+    `block` belong to the keeper: the session's number on disk or 0, and which packet IDs it noted.
     """
 
     __slots__ = (
-        "_bounds",
-        "_last_id",
         "_number",
         "backlog",
+        "block",
+        "bounds",
         "clean",
         "client_id",
         "dropped",
         "held",
         "inbound",
         "inflight",
+        "key",
+        "last_id",
         "link",
         "offline_since",
         "queue",
@@ -79,12 +92,12 @@ class Session:
         "user",
     )
 
-    def __init__(self, client_id: str, user: object, *, clean: bool, bounds: Bounds) -> None:
+    def __init__(self, client_id: str, user: User, *, clean: bool, bounds: Bounds, spills: bool = False) -> None:
         self.client_id: str = client_id
-        self.user: object = user
+        self.user: User = user
         self.clean: bool = clean
         self.subscriptions: dict[str, int] = {}
-        self.queue: deque[Outgoing] = deque()
+        self.queue: Queue = Queue(spills=spills)
         self.inflight: dict[int, Outgoing] = {}
         self.inbound: set[int] = set()
         self.backlog: dict[str, int] = {}
@@ -92,8 +105,10 @@ class Session:
         self.dropped: int = 0
         self.link: Link | None = None
         self.offline_since: float | None = None
-        self._bounds = bounds
-        self._last_id = 0
+        self.bounds: Bounds = bounds
+        self.last_id: int = 0
+        self.key: int = 0
+        self.block: int = -1
         self._number = 0
 
     @property
@@ -101,32 +116,36 @@ class Session:
         """Copies that wait or are in flight."""
         return len(self.queue) + len(self.inflight)
 
+    def noted(self, copy: Outgoing) -> bool:
+        """Whether the keeper knows of this copy."""
+        return copy.lasting and not self.clean
+
     # -------------------------------------------------------------- out
 
     def push(self, message: Message, qos: int, *, retain: bool = False) -> Outgoing | None:
         """Take a copy for this session, or None if its bounds are reached."""
         held = self.held + message.cost
-        if len(self.queue) >= self._bounds.queue or (held > self._bounds.queue_bytes and self.held):
+        if len(self.queue) >= self.bounds.queue or (held > self.bounds.queue_bytes and self.held):
             return None
         self.held = held
         self._number += 1
         copy = Outgoing(message, qos, retain=retain, number=self._number)
-        self.queue.append(copy)
+        self.queue.push(copy)
         return copy
 
     def peek(self) -> Outgoing | None:
         """What `pull` would give now."""
-        if not self.queue:
+        head = self.queue.first()
+        if head is None or (head.qos and len(self.inflight) >= self.bounds.window):
             return None
-        head = self.queue[0]
-        return head if not head.qos or len(self.inflight) < self._bounds.window else None
+        return head
 
     def pull(self) -> Outgoing | None:
         """The next copy to send, now in flight if it is above QoS 0; None while the window is full."""
         head = self.peek()
         if head is None:
             return None
-        self.queue.popleft()
+        self.queue.pop()
         if head.qos:
             head.packet_id = self._free_id()
             self.inflight[head.packet_id] = head
@@ -135,8 +154,8 @@ class Session:
         return head
 
     def skip(self) -> Outgoing:
-        """Give up the head of the queue, which must exist."""
-        head = self.queue.popleft()
+        """Give up the head of the queue, which `peek` returned."""
+        head = self.queue.pop()
         self.held -= head.message.cost
         return head
 
@@ -164,10 +183,10 @@ class Session:
         return copy
 
     def _free_id(self) -> int:
-        value = self._last_id % _IDS + 1
+        value = self.last_id % _IDS + 1
         while value in self.inflight:
             value = value % _IDS + 1
-        self._last_id = value
+        self.last_id = value
         return value
 
     # -------------------------------------------------------------- in
@@ -176,7 +195,7 @@ class Session:
         """QoS 2 PUBLISH: whether it is new; None if too many wait for their PUBREL [4.3.3-2]."""
         if packet_id in self.inbound:
             return False
-        if len(self.inbound) >= self._bounds.inbound:
+        if len(self.inbound) >= self.bounds.inbound:
             return None
         self.inbound.add(packet_id)
         return True
@@ -199,8 +218,20 @@ class Session:
 
     def suspend(self) -> list[Outgoing]:
         """The connection is gone: give up and return what is not kept for an offline session."""
-        gone = [copy for copy in self.queue if not copy.qos or not copy.message.kept]
-        if gone:
-            self.queue = deque(copy for copy in self.queue if copy.qos and copy.message.kept)
-            self.held -= sum(copy.message.cost for copy in gone)
+        gone = self.queue.suspend()
+        self.held -= sum(copy.message.cost for copy in gone)
         return gone
+
+    def recall(self, number: int, cost: int, copy: Outgoing | None = None) -> None:
+        """After a restart, in order of `number`: a copy that was in flight, or one that waits on disk."""
+        self._number = max(self._number, number)
+        self.held += cost
+        if copy is None:
+            self.queue.recall(number)
+        else:
+            self.inflight[copy.packet_id] = copy
+
+    def forget_gap(self) -> None:
+        """What should wait on disk is not there."""
+        self.queue.take([], lost=self.queue.gap)
+        self.held = sum(copy.message.cost for copy in (*self.queue, *self.inflight.values()))

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 
 from agentmqtt.broker.engine import Engine
+from agentmqtt.broker.keeper import InMemory
 from agentmqtt.broker.limits import Limits
 from agentmqtt.broker.local import LocalTransport
 from agentmqtt.transport.base import Delivery, Hello
 from tests.broker import wire
 from tests.broker.wire import BYE, Door, arrive, settle
 
+NOTES = ["opened", "closed", "dropped", "subscribed", "unsubscribed", "queued", "progressed", "settled", "inbound"]
+NOTES += ["released", "retained"]
 
-class Notes:
+
+class Notes(InMemory):
     """Writes down every note; everything is safe at once."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        for name in NOTES:
+            setattr(self, name, partial(self.note, name))
 
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        def note(first: object, *rest: object) -> None:
-            of = getattr(first, "client_id", first)
-            what = [getattr(item, "number", getattr(item, "payload", item)) for item in rest]
-            self.lines.append(" ".join(map(str, [name, of, *what])))
-
-        return note
-
-    def then(self, call: Callable[..., None], *args: object) -> None:
-        call(*args)
+    def note(self, name: str, first: object, *rest: object) -> None:
+        of = getattr(first, "client_id", first)
+        what = [getattr(item, "number", getattr(item, "payload", item)) for item in rest]
+        self.lines.append(" ".join(map(str, [name, of, *what])))
 
     def take(self) -> list[str]:
         lines, self.lines = self.lines, []
@@ -47,7 +47,7 @@ async def test_a_persistent_session_is_noted_step_by_step() -> None:
         wire.publish("t", b"", 1, 2),
         wire.publish("t", b"", 2, 3),
     )
-    assert notes.take() == ["queued r 3", "queued r 4", "progressed r 4"]
+    assert notes.take() == ["queued r 3", "queued r 4", "progressed r 3", "progressed r 4"]
     await reader.ask(wire.puback(1), wire.puback(2), wire.pubrec(3), wire.pubcomp(3))
     assert notes.take() == ["settled r 3", "progressed r 4", "settled r 4"]
     await reader.ask(wire.publish("u", b"", 2, 9), wire.publish("u", b"", 2, 9), wire.pubrel(9), wire.pubrel(9))
@@ -80,7 +80,7 @@ async def test_a_second_acknowledgement_in_this_process_is_no_news() -> None:
     await settle()
     for _ in range(2):
         got[0].ack()
-    assert notes.take() == ["opened j", "subscribed j t 1", "queued j 1", "settled j 1"]
+    assert notes.take() == ["opened j", "subscribed j t 1", "queued j 1", "progressed j 1", "settled j 1"]
 
 
 async def test_retained_messages_are_noted() -> None:

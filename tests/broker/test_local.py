@@ -254,7 +254,7 @@ async def test_every_answer_waits_for_the_keeper() -> None:
     broker = Engine(Limits(), keeper=keeper)
     peer = Peer(broker)
     for said, answer in [
-        (wire.connect("p"), WELCOME),
+        (wire.connect("p", clean=False), WELCOME),
         (wire.subscribe(1, ("t", 0)), wire.suback(1, 0)),
         (wire.publish("u", b"", 1, 2), wire.puback(2)),
         (wire.publish("u", b"", 2, 3), wire.pubrec(3)),
@@ -276,9 +276,9 @@ async def test_a_client_that_leaves_before_its_session_is_safe_hears_nothing_mor
     keeper = Slow()
     broker = Engine(Limits(), keeper=keeper)
     peer = Peer(broker)
-    assert await peer.ask(wire.connect("p", keepalive=10)) == b""
+    assert await peer.ask(wire.connect("p", keepalive=10, clean=False)) == b""
     await peer.vanish()
     peer.pipe.closed = True
     keeper.commit()
     assert await peer.heard() == b""
-    assert not broker.sessions
+    assert broker.sessions["p"].link is None
