@@ -183,14 +183,17 @@ class Writer:
         return None
 
     def _give_up_cut(self, refusal: Refusal, request: bytes, instance: bytes) -> Save | None:
-        """The refusal names the current epoch: where it is another one, this owner has lost the name meanwhile."""
+        """The refusal names the current epoch: where it is another one, this owner has lost the name meanwhile.
+        From another incarnation it says that the store was lost."""
         header = self.outbox.header
         if self.state is WriterState.WITHDRAWING and refusal.inc == header.inc and refusal.epoch != header.epoch:
             return self._fence(Word.STALE, instance)
         self._move(Word.GONE)
-        self.outbox.header.intent = None
+        header.intent = None
         self._ask_again(request, self._replaces)
-        return Save(self.outbox.header, sync=True)
+        if refusal.inc != header.inc:
+            self._void(request, refusal.epoch)
+        return Save(header, sync=True)
 
     def _stale(self, refusal: Refusal) -> bool:
         """This disk held the name once, and the log went on without it (§5.2)."""

@@ -367,8 +367,10 @@ def _outboxes(facts: Facts, truth: Truth) -> Iterator[str]:
 
 def _order(facts: Facts, truth: Truth) -> Iterator[str]:
     newest: dict[str, int] = {}
-    for _, _, number in truth.log:
+    for epoch, _, number in truth.log:
         disk, _ = facts.emitted.get(number, ("", b""))
+        if facts.disk_of[truth.grants[truth.inc, epoch].boot] != disk:
+            continue  # a clone sends what it copied when it can
         if number < newest.get(disk, 0):
             yield f"P4 event {number} is in the log behind a later one of its owner"
         newest[disk] = number

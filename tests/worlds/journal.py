@@ -65,7 +65,7 @@ class Oracle:
             self.until = now
 
     def granted(self, instance: bytes, boot: bytes, conn: int, now: float) -> None:
-        self.conn = max(conn, self.conn or 0) if boot == self.boot else conn
+        self.conn = max(conn, self.conn or 0) if boot == self.boot and not self.sealed else conn
         self.instance, self.boot, self.sealed, self.until = instance, boot, False, now + LEASE
 
     def alive(self, now: float) -> bool:
