@@ -124,6 +124,10 @@ class Queue:
             self._last = number - 1
         self._gap += 1
 
+    def passed(self, number: int) -> None:
+        """Found in flight at the start: it does not wait any more, and what waits is numbered above it."""
+        self._last = max(self._last, number)
+
     def suspend(self) -> list[Outgoing]:
         """Nobody is connected any more. Returns what does not last, which is gone."""
         gone = [copy for copy in self._head if not copy.lasting]

@@ -195,13 +195,14 @@ class Recall:
         self._task = None
 
     async def _fetch(self, session: Session, key: int, wanted: Wanted) -> None:
+        complete = self._behind.clean  # before the read: what is committed during it may be missing
         rows = await self._rows(key, wanted.after + 1, wanted.before - 1)
         messages = await self._bodies.find([copy.message for _, copy in rows])
         queue = session.queue
         if session.key != key or not queue.expects(wanted):
             return
         copies = self._copies(rows, messages)
-        if not rows and not self._behind.clean:
+        if not rows and not complete:
             queue.take([])
             self._behind.then(self.fetch, session)  # it is on its way to the disk
             return

@@ -230,6 +230,7 @@ class Session:
             self.queue.recall(number)
         else:
             self.inflight[copy.packet_id] = copy
+            self.queue.passed(number)
 
     def forget_gap(self) -> None:
         """What should wait on disk is not there."""

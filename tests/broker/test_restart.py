@@ -74,6 +74,17 @@ async def test_what_was_in_flight_comes_first_with_dup_and_its_packet_id(place: 
     assert not {1, 2, 3} & {pid for _, _, pid in wire.published(heard)}
 
 
+async def test_what_comes_after_a_restart_does_not_bring_the_flights_before_it_twice(place: Place) -> None:
+    """With nothing waiting, the part on disk was taken to begin at the first copy, which was in flight."""
+    reader, writer = await arrive(place.engine, "r", clean=False), await arrive(place.engine, "w")
+    await say(reader, wire.subscribe(1, ("t", 2)))
+    await say(writer, wire.publish("t", b"1", 2, 1), wire.publish("t", b"2", 2, 2))
+    await place.again()
+    await say(await arrive(place.engine, "w"), wire.publish("t", b"3", 2, 3))
+    _, heard = await back(place)
+    assert [payload for _, payload, _ in wire.published(heard)] == [b"1", b"2", b"3"]
+
+
 async def test_qos_2_goes_on_where_it_was(place: Place) -> None:
     reader, writer = await arrive(place.engine, "r", clean=False), await arrive(place.engine, "w", clean=False)
     await say(reader, wire.subscribe(1, ("t", 2)))
