@@ -12,6 +12,7 @@ from typing import Self
 
 from agentmqtt import wire
 from agentmqtt.commands import Receipt, Sender
+from agentmqtt.commands import make as make_command
 from agentmqtt.errors import AgentMQTTError, NoJournal, Unreachable, UsageError
 from agentmqtt.frames import (
     Alive,
@@ -37,7 +38,6 @@ from agentmqtt.state import State
 from agentmqtt.store.base import Store
 from agentmqtt.transport.base import Delivery, Transport
 from agentmqtt.types import Cursor, Value
-from agentmqtt.values import check_type, check_value
 from agentmqtt.watcher import WatchedRun
 
 log = logging.getLogger("agentmqtt.client")
@@ -194,13 +194,12 @@ class Client:
 
         Raises:
             NoJournal: nobody stored it in time; it stays in the outbox and is sent again.
-            BadName, BadValue: it cannot be sent.
+            BadName, BadValue, TooLarge, UsageError: it cannot be sent.
         """
         self.topics.out(name)
-        check_type(kind, "kind")
-        check_value(data, "data")
         expires = self.options.command_expiry if expiry is None else expiry
-        receipt = await self._sender.send(name, kind, data, expires, id)
+        command = make_command(name, kind, data, expires, id_=id, limit=self.options.event)
+        receipt = await self._sender.send(command)
         try:
             await receipt.accepted(self.options.patience)
         except NoJournal as error:

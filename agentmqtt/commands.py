@@ -8,12 +8,17 @@ import secrets
 import time
 from collections.abc import Callable
 
+from agentmqtt import wire
 from agentmqtt.core.states import FINAL
-from agentmqtt.errors import NoJournal
+from agentmqtt.errors import NoJournal, TooLarge, UsageError
 from agentmqtt.frames import Command, Outcome
 from agentmqtt.state import State
-from agentmqtt.types import CommandState, Value
+from agentmqtt.types import CommandState, Entry, Value
+from agentmqtt.values import check_type, check_value
 from agentmqtt.waiting import Signal
+
+LONGEST = 30 * 86400.0
+"""Seconds: the journal keeps no command longer without an outcome (§7.1)."""
 
 
 class Receipt:
@@ -82,6 +87,26 @@ class _Sent:
     stored: bool = False
 
 
+def make(workflow: str, kind: str, data: Value, expiry: float, *, id_: str | None, limit: int) -> Command:
+    """A command of at most `limit` bytes that ends in `expiry` seconds, at most 30 days from now.
+
+    Raises:
+        BadValue, TooLarge, UsageError: naming what does not fit. What nobody takes must not reach the outbox:
+            it would be sent again for ever.
+    """
+    check_type(kind, "kind")
+    check_value(data, "data")
+    if id_ is not None:
+        check_type(id_, "id")
+    size = wire.size_of([Entry(kind, data)])
+    if size > limit:
+        raise TooLarge(f"a command for {workflow!r} takes {size} bytes; the limit is {limit}: send a reference")
+    if not expiry > 0:
+        raise UsageError(f"expiry={expiry!r} for {workflow!r} is no time; give seconds above 0")
+    deadline = int((time.time() + min(expiry, LONGEST)) * 1000)
+    return Command(id_ or secrets.token_hex(12), workflow, kind, data, deadline)
+
+
 class Sender:
     """Every command that this client sent and whose outcome is not known. `publish` sends one."""
 
@@ -96,15 +121,15 @@ class Sender:
             self._sent[command.id] = _Sent(seq, command, Receipt(command.workflow, command.id), stored=True)
             self._next = max(self._next, seq + 1)
 
-    async def send(self, workflow: str, kind: str, data: Value, expiry: float, id_: str | None = None) -> Receipt:
+    async def send(self, command: Command) -> Receipt:
         """Keep a command on disk, then send it. The same ID again gives the same receipt."""
-        if id_ in self._sent:
-            return self._sent[id_].receipt
+        if command.id in self._sent:
+            return self._sent[command.id].receipt
+        workflow = command.workflow
         if len(self._sent) >= self._limit:
             raise NoJournal(
                 f"{self._limit} commands wait for their outcome already; {workflow!r} gets no more until some have one"
             )
-        command = Command(id_ or secrets.token_hex(12), workflow, kind, data, int((time.time() + expiry) * 1000))
         sent = self._sent[command.id] = _Sent(self._next, command, Receipt(workflow, command.id))
         self._next += 1
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -187,7 +187,7 @@ class WatchedRun:
 
         Raises:
             NoJournal: nobody stored it in time; it stays in the outbox and is sent again.
-            BadValue: `data` cannot be sent.
+            BadValue, TooLarge: `data` cannot be sent.
         """
         return await self._host.send(self.name, data, kind=kind, expiry=expiry)
 

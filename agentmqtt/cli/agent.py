@@ -31,6 +31,9 @@ FULL_PAUSE = 0.5
 LATE = 0.2
 """Seconds for a signal to arrive here that has reached the program already."""
 
+REASON = 4096
+"""Characters of a reason that are kept."""
+
 LADDER = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 """Ask, then order, then kill."""
 
@@ -148,7 +151,12 @@ async def _until_over(run: OwnedRun, child: Child, wishes: Wishes, jobs: Jobs) -
 
 
 def _reason(interruption: Interruption) -> object:
-    return interruption.reason or "interrupted"
+    """What the result of the run says; the log has no room for a reason of any size."""
+    reason = interruption.reason or "interrupted"
+    if len(json.dumps(reason, default=str)) <= REASON:
+        return reason
+    text = reason if isinstance(reason, str) else json.dumps(reason, default=str, ensure_ascii=False)
+    return text[:REASON] + "…"
 
 
 async def _first(jobs: Jobs, *futures: asyncio.Future[Any], timeout: float | None = None) -> None:

@@ -12,7 +12,7 @@ from agentmqtt.core import effects as fx
 from agentmqtt.core.leases import Leases
 from agentmqtt.core.ledger import Ledger
 from agentmqtt.errors import BadName, WireError
-from agentmqtt.frames import Claim, Command, Describe, Fetch, ListRuns, Renew, Response
+from agentmqtt.frames import Claim, Command, Describe, Fetch, ListRuns, Outcome, Renew, Response
 from agentmqtt.journal.batch import Batch
 from agentmqtt.journal.clock import Clock
 from agentmqtt.journal.listing import listing
@@ -21,6 +21,7 @@ from agentmqtt.names import Kind, Parsed, Topics
 from agentmqtt.options import JournalOptions
 from agentmqtt.session import KEEP
 from agentmqtt.transport.base import Delivery
+from agentmqtt.types import CommandState
 
 log = logging.getLogger("agentmqtt.journal")
 T = TypeVar("T")
@@ -103,7 +104,12 @@ class Desk:
         command = self._decoded(
             lambda data: wire.decode_command(data, workflow=workflow, sender=sender, now=now), delivery
         )
-        if command is not None and self._belongs(parsed, command.workflow):
+        if command is None or not self._belongs(parsed, command.workflow):
+            return
+        if len(delivery.payload) > self._options.page:  # it would not fit where it is handed on
+            reason = f"a command has at most {self._options.page} bytes; send a reference"
+            self.answer(sender, Outcome(command.workflow, command.id, CommandState.REJECTED, reason, now))
+        else:
             self._accept(command, sender)
 
     def _accept(self, command: Command, sender: str) -> None:

@@ -6,7 +6,9 @@ import asyncio
 
 import pytest
 
-from agentmqtt import BadValue, CommandState, Event
+from agentmqtt import BadValue, CommandState, Event, TooLarge, UsageError, wire
+from agentmqtt.frames import Command, Outcome
+from agentmqtt.transport.base import Delivery
 from tests.channels.site import Site, ended, until
 
 
@@ -145,3 +147,45 @@ async def test_json_from_a_plain_mqtt_client(site: Site) -> None:
             break
         await connection.close()
         await run.end()
+
+
+async def test_a_command_that_no_broker_takes_is_refused_at_the_sender(site: Site) -> None:
+    """It stayed in the outbox, and each time that it was sent the broker closed the link of the whole client."""
+    async with site.connect("phone") as phone:
+        with pytest.raises(TooLarge, match="'steered' takes 3000015 bytes; the limit is 32768"):
+            await phone.send("steered", "x" * 3_000_000)
+        with pytest.raises(BadValue, match="id: "):
+            await phone.send("steered", "x", id="i" * 129)
+        assert (await phone.send("steered", "small")).state is CommandState.ACCEPTED
+
+
+@pytest.mark.parametrize("expiry", [float("inf"), 1e300, 1e9])
+async def test_an_expiry_beyond_all_bounds_is_the_longest_one(site: Site, expiry: float) -> None:
+    """The journal could not read the deadline, and the sender was told that there is no journal."""
+    async with site.connect("phone") as phone:
+        assert (await phone.send("steered", "x", expiry=expiry)).state is CommandState.ACCEPTED
+
+
+@pytest.mark.parametrize("expiry", [float("nan"), 0.0, -1.0])
+async def test_an_expiry_that_is_no_time_is_refused(site: Site, expiry: float) -> None:
+    async with site.connect("phone") as phone:
+        with pytest.raises(UsageError, match="is no time"):
+            await phone.send("steered", "x", expiry=expiry)
+
+
+async def test_a_large_command_of_a_foreign_client_is_rejected_and_not_kept(site: Site) -> None:
+    async with site.connect("phone") as phone:
+        heard: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+        def hear(delivery: Delivery) -> None:
+            answer = wire.decode_response(delivery.payload)
+            if isinstance(answer, Outcome) and not heard.done():
+                heard.set_result(answer)
+
+        await phone.session.subscribe(phone.topics.client_res(phone.client_id), hear).ready()
+        large = wire.encode(Command("big", "steered", "message", "x" * 60_000, 0))
+        phone.publish(phone.topics.inbox("steered", phone.client_id), large)
+        async with asyncio.timeout(5):
+            answer = await heard
+        assert (answer.id, answer.state) == ("big", CommandState.REJECTED)
+        assert (await phone.status("steered")).inc == b""

@@ -304,3 +304,15 @@ def test_cursors_of_what_counts_have_no_hole(tool: Tool, name: str) -> None:
     ends = [place(item["cursor"])[1] for item in items]
     begins = [end - item.get("span", 1) for end, item in zip(ends, items, strict=True)]
     assert begins == [0, *ends[:-1]]
+
+
+def test_a_reason_too_large_for_the_log_does_not_keep_the_run_from_its_end(tool: Tool, name: str) -> None:
+    """The end was refused as too large, and the command came again to every later process."""
+    run = tool.start("run", name, *SLEEPER)
+    watcher = tool.start("watch", name, "--json", "--until-end")
+    watcher.line()
+    assert tool("interrupt", name, "é" * 16_370)[0] == 0
+    assert run.wait() == 130
+    end = end_of(watcher.items())
+    assert end["outcome"] == "cancelled"
+    assert end["result"]["reason"] == "é" * 4096 + "…"
