@@ -79,5 +79,5 @@ def _words(error: Exception) -> str:
     if isinstance(error, AgentMQTTError):
         return str(error)
     if isinstance(error, OSError):
-        return f"{error.filename or 'the system'}: {error.strerror or error}"
+        return f"{error.filename or 'the output'}: {error.strerror or error}"
     return f"{type(error).__name__}: {error}; this is a fault of agentmqtt, AGENTMQTT_DEBUG=1 shows where"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 import json
 import sys
@@ -19,12 +18,8 @@ from agentmqtt.frames import Row, Status
 from agentmqtt.types import OwnerState, RunState
 
 if TYPE_CHECKING:
-    from agentmqtt.client import Client
     from agentmqtt.settings import Settings
     from agentmqtt.transport.base import Delivery
-
-RETAINED = 0.5
-"""Seconds for the broker to send a retained status."""
 
 COLUMNS = ("workflow", "state", "owner", "epoch", "tail", "updated")
 COLOURS: dict[str, str] = {
@@ -83,27 +78,20 @@ async def _rows(settings: Settings) -> list[Row]:
 
 async def _status(settings: Settings, workflow: str) -> tuple[Status, bool]:
     """The journal's word, or else the last one that the broker kept; and whether it is the journal's."""
+    kept: list[Status] = []
+
+    def hear(delivery: Delivery) -> None:
+        if delivery.payload:
+            kept.append(wire.decode_status(delivery.payload))
+
     async with common.one_shot(settings) as client:
+        client.session.subscribe(client.topics.status(workflow), hear)
         try:
             return await client.status(workflow), True
         except NoJournal:
-            kept = await _retained(client, workflow)
-            if kept is None:
+            if not kept:
                 raise
-            return kept, False
-
-
-async def _retained(client: Client, workflow: str) -> Status | None:
-    found: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
-
-    def hear(delivery: Delivery) -> None:
-        if delivery.payload and not found.done():
-            found.set_result(wire.decode_status(delivery.payload))
-
-    subscription = client.session.subscribe(client.topics.status(workflow), hear)
-    await asyncio.wait((found,), timeout=RETAINED)
-    subscription.close()
-    return found.result() if found.done() else None
+            return kept[-1], False
 
 
 def _fields(row: Status | Row) -> dict[str, object]:

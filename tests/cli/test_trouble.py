@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.kit import Inside, Tool, environment, until
+from tests.cli.kit import Inside, Tool, environment, text, until
 from tests.servers import mosquitto
 
 ONE_SHOT = [["status", "w"], ["send", "w", "x"], ["interrupt", "w"], ["ls"], ["run", "w", "--", "true"]]
@@ -147,3 +147,20 @@ def test_without_typer_one_line_says_how_to_get_it() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "pip install 'agentmqtt[cli]'" in done.stderr
+
+
+def test_closed_streams_are_no_trouble(tool: Tool, name: str) -> None:
+    """A socket took the number of stderr, and the first word for a person broke the run."""
+    script = f"exec {sys.executable} -m agentmqtt run '{name}' -- echo hello <&- >&- 2>&-"
+    env = environment(tool.state, tool.broker)
+    assert subprocess.run(["sh", "-c", script], env=env, check=False).returncode == 0
+    assert text(tool.read(name)) == "hello\n"
+
+
+def test_output_that_cannot_be_written_is_said(tool: Tool, name: str) -> None:
+    assert tool("run", name, "--", "echo", "hello")[0] == 0
+    with Path("/dev/full").open("wb") as full:
+        words = [sys.executable, "-m", "agentmqtt", "watch", name, "--until-end"]
+        env = environment(tool.state, tool.broker)
+        done = subprocess.run(words, env=env, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "agentmqtt: the output: No space left on device\n")
