@@ -48,30 +48,35 @@ class Mailbox:
     def __init__(self, workflow: str, *, pending_limit: int = 1000) -> None:
         self.workflow = workflow
         self.rows: dict[str, Row] = {}
+        self._open: dict[str, Row] = {}
+        self._by_seq: dict[int, Row] = {}
         self.next_seq = 1
         self._pending_limit = pending_limit
 
     def load(self, row: Row) -> None:
         """Take back a row that was saved."""
-        self.rows[row.id] = row
+        self.rows[row.id] = self._by_seq[row.seq] = row
+        if row.state not in FINAL:
+            self._open[row.id] = row
         self.next_seq = max(self.next_seq, row.seq + 1)
 
     def row(self, seq: int) -> Row:
-        return next(row for row in self.rows.values() if row.seq == seq)
+        return self._by_seq[seq]
 
     @property
     def open(self) -> list[Row]:
         """Rows without an outcome."""
-        return [row for row in self.rows.values() if row.state not in FINAL]
+        return list(self._open.values())
 
     def accept(self, command: Command, sender: str, now: int, *, ended: bool) -> list[Effect]:
         """A command arrived, perhaps not for the first time."""
         if (row := self.rows.get(command.id)) is not None:
             return [self._tell(row, now, to=sender)]
         deadline = min(command.deadline or now + DAY, now + 30 * DAY)
-        if now > deadline:
-            return [Tell(sender, Outcome(self.workflow, command.id, CommandState.EXPIRED, None, now))]
-        if len(self.open) >= self._pending_limit:
+        if now > deadline:  # it never came, or nobody remembers what became of it
+            state = CommandState.EXPIRED if now <= deadline + SLACK else CommandState.UNKNOWN
+            return [Tell(sender, Outcome(self.workflow, command.id, state, None, now))]
+        if len(self._open) >= self._pending_limit:
             return [Tell(sender, Outcome(self.workflow, command.id, CommandState.QUEUED, "full", now))]
         row = self._add(command.id, command.kind, command.data, sender, deadline)
         if ended:
@@ -79,13 +84,13 @@ class Mailbox:
         return [SaveCommand(row.seq), self._tell(row, now)]
 
     def _add(self, id_: str, kind: str, data: Value, sender: str, deadline: int) -> Row:
-        row = self.rows[id_] = Row(self.next_seq, id_, kind, data, sender, deadline)
-        self.next_seq += 1
+        row = Row(self.next_seq, id_, kind, data, sender, deadline)
+        self.load(row)
         return row
 
     def hand(self, inc: bytes, epoch: int, client: str) -> list[Effect]:
         """Hand what waits to the owner that is online."""
-        handed = sum(row.state == Pending.HANDED for row in self.rows.values())
+        handed = sum(row.state == Pending.HANDED for row in self._open.values())
         effects: list[Effect] = []
         for row in self.open:
             if row.state == Pending.PENDING and handed < HAND_WINDOW:
@@ -120,8 +125,7 @@ class Mailbox:
         row = self.rows.get(id_)
         if row is None:
             row = self._add(id_, "", None, "", now + DAY)
-            row.state, row.reason = CommandState(outcome), data.get("reason")
-            return [SaveCommand(row.seq)]
+            return self._settle(row, CommandState(outcome), data.get("reason"), now)[:1]
         return [] if row.state in FINAL else self._settle(row, CommandState(outcome), data.get("reason"), now)
 
     def end(self, now: int) -> list[Effect]:
@@ -138,7 +142,7 @@ class Mailbox:
         for row in list(self.rows.values()):
             if row.state in FINAL:
                 if now > row.deadline + SLACK:
-                    del self.rows[row.id]
+                    del self.rows[row.id], self._by_seq[row.seq]
                     effects.append(DropCommand(row.seq))
             elif self._overdue(row, now, live):
                 effects += self._settle(row, AT_DEADLINE[Pending(row.state), row.again], None, now)
@@ -152,6 +156,7 @@ class Mailbox:
 
     def _settle(self, row: Row, state: CommandState, reason: Value, now: int) -> list[Effect]:
         row.state, row.reason, row.data = state, reason, None
+        self._open.pop(row.id, None)
         return [SaveCommand(row.seq), self._tell(row, now)]
 
     def _tell(self, row: Row, now: int, *, to: str = "") -> Tell:

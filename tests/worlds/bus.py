@@ -31,6 +31,7 @@ class Bus:
         self._queues: dict[Queue, tuple[Endpoint, deque[Any]]] = {}
         self._subs: dict[str, dict[int, Endpoint]] = {}
         self._late: list[tuple[Endpoint, str, str, Any]] = []
+        self._recent: dict[int, deque[tuple[str, str, Any]]] = {}
         self.retained: dict[str, tuple[str, Any]] = {}
         self.drop = 0.0
         self.repeat = 0.0
@@ -82,6 +83,13 @@ class Bus:
                 del self._queues[key]
                 self._hits["queue lost"] += 1
 
+    def redeliver(self, endpoint: Endpoint) -> None:
+        """It is back, and the broker never heard that it had its last messages."""
+        if self.repeat and self._random() < 0.5:
+            self._hits["delivered again on a new link"] += 1
+            for source, topic, message in self._recent.get(id(endpoint), ()):
+                self._push(source, topic, endpoint, message)
+
     def crash(self, *, retained: bool) -> None:
         """The broker itself died; perhaps with what it retained."""
         for key in list(self._queues):
@@ -122,6 +130,10 @@ class Bus:
         message = queue.popleft()
         if not queue:
             del self._queues[key]
+        recent = self._recent.get(key[2])
+        if recent is None:
+            recent = self._recent[key[2]] = deque(maxlen=8)
+        recent.append((key[0], key[1], message))
         endpoint.on(key[1], key[0], message)
 
     def _deliver_late(self) -> bool:

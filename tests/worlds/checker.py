@@ -444,7 +444,7 @@ def _command(command: str, told: Iterable[str], facts: Facts, in_log: int, *, lo
         yield f"P7 told applied, but it never happened: {command}"
     if outcome == "rejected" and command not in facts.refused:
         yield f"P7 told rejected, but nobody did: {command}"
-    if outcome == "unknown" and command not in facts.handed:
+    if outcome == "unknown" and command not in facts.handed and command not in facts.forgotten:
         yield f"P7 told unknown, but no owner ever had it: {command}"
     if effects.count(False) > 1:  # an owner that was frozen with it may act late, but only one was not warned
         yield f"P7 happened twice without a warning: {command} {effects}"

@@ -132,6 +132,7 @@ class Facts:
     refused: set[str] = dataclasses.field(default_factory=set)
     handed: set[str] = dataclasses.field(default_factory=set)
     forgotten: set[str] = dataclasses.field(default_factory=set)
+    """Commands whose sender asks hours later what became of them."""
     waiting: list[str] = dataclasses.field(default_factory=list)
     rewinds: list[tuple[int, bytes, tuple[int, int], tuple[int, int]]] = dataclasses.field(default_factory=list)
     """Answers that a cursor is void: length of the history, incarnation, cursor, where to go on from."""

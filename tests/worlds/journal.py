@@ -22,7 +22,7 @@ from agentmqtt.core.ledger import Ledger
 from agentmqtt.core.mailbox import Row
 from agentmqtt.core.pages import LogRow, compact
 from agentmqtt.core.states import END, RELEASE
-from agentmqtt.frames import Alive, Claim, Command, Fetch, Frame, Grant, Handed, Outcome, Page, Refusal, Renew
+from agentmqtt.frames import Ack, Alive, Claim, Command, Fetch, Frame, Grant, Handed, Outcome, Page, Refusal, Renew
 from agentmqtt.types import Entry, Position, Value
 from tests.worlds.events import numbers_of
 from tests.worlds.facts import AppendFact, GrantFact, StatusFact, TrimFact
@@ -82,6 +82,7 @@ class SimJournal:
         self.hits = world.hits
         self.store = Store()
         self.ready = False
+        self.refused: Ack | None = None
         self.held: dict[str, int] = {}
         self.given_up: set[str] = set()
         self.start()
@@ -103,6 +104,7 @@ class SimJournal:
         self.restate = True
         self.ready = True
         self.world.bus.subscribe(self, "out", "own", "in", "req", "renew", "alive")
+        self.world.bus.redeliver(self)
 
     def crash(self) -> None:
         self.hits["journal crashed"] += 1
@@ -312,6 +314,7 @@ class SimJournal:
         if type(item) is Receipt:
             if item.ack.why is not None:
                 self.hits["frame refused: " + item.ack.why] += 1
+                self.refused = item.ack
             bus.publish("journal", "ack", item.ack)
             return
         message = item.message

@@ -136,6 +136,7 @@ class SimOwner:
         self.hits["owner came back on a new link"] += 1
         if not self.ready:
             return
+        self.world.bus.redeliver(self)
         self.world.bus.publish(
             self.client, "alive", Alive(self.boot, self.conn, online=True), retain="alive/" + self.client
         )

@@ -69,6 +69,7 @@ class SimWatcher:
             self.world.bus.lose(self, 0.8)
         self.linked = self.ready = not self.linked
         if self.linked:
+            self.world.bus.redeliver(self)
             self._fetch(self.reader.probe())
 
     def on(self, topic: str, _source: str, message: Any) -> None:
@@ -135,6 +136,9 @@ class SimWatcher:
         self._fetch(self.reader.retry() if self.reader.asking else self.reader.probe())
 
 
+FINAL = {"applied", "rejected", "expired", "too_late", "unknown"}
+
+
 class SimSender:
     """Somebody who sends commands until it knows what became of them."""
 
@@ -145,6 +149,7 @@ class SimSender:
         self.client = "sender"
         self.ready = True
         self.open: dict[str, Any] = {}
+        self.asleep: dict[str, Any] = {}
         world.bus.subscribe(self, "res:sender")
 
     def send(self, command: Any) -> None:
@@ -161,6 +166,20 @@ class SimSender:
         self.world.facts.told[outcome.id].append(str(outcome.state))
         if outcome.state not in ("queued", "accepted"):
             self.open.pop(outcome.id, None)
+
+    def doze(self) -> list[str]:
+        """One of its commands is not asked about for hours: its phone is off."""
+        if self.open:
+            name = next(iter(self.open))
+            self.asleep[name] = self.open.pop(name)
+        return list(self.asleep)
+
+    def wake(self) -> None:
+        self.open |= {name: command for name, command in self.asleep.items() if not FINAL & set(self._told(name))}
+        self.tick()
+
+    def _told(self, name: str) -> list[str]:
+        return self.world.facts.told.get(name, [])
 
     def tick(self) -> None:
         for command in self.open.values():

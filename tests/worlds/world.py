@@ -58,6 +58,7 @@ FAULTS: Weights = {
     "end": 0.3,
     "release": 0.3,
     "rogue": 0.4,
+    "stale_refusals": 1.2,
 }
 MORE: dict[str, Weights] = {
     "all": {},
@@ -340,6 +341,13 @@ class World:
         if ledger.inc and self.journal.ready:
             self.journal.on("out", "rogue", frame)
 
+    def _stale_refusals(self) -> None:
+        """Copies of an old refusal of frames come again and again."""
+        if self.journal.refused is not None and self.bus.repeat:
+            for owner in self.owners:
+                for _ in range(4):
+                    self.bus.hold(owner, "ack", "journal", self.journal.refused)
+
     # ---- healing
 
     def _heal(self) -> None:
@@ -349,6 +357,8 @@ class World:
             self.journal.start()
         if not self.sender.ready:
             self.sender.relink()
+        if self.random() < 0.3:
+            self.facts.forgotten.update(self.sender.doze())
         for watcher in self.watchers:
             watcher.slow = False
             if not watcher.up:
@@ -428,6 +438,8 @@ class World:
                         owner.tick()
                 self.bus.drain()
                 self._turn(0)
+        self.sender.wake()
+        self._turn(0)
 
     # ---- the facts at the end
 
