@@ -126,6 +126,21 @@ async def test_nothing_is_acknowledged_before_its_commit(place: Place) -> None:
     assert await writer.heard() == wire.puback(1) + wire.pubrec(2) + wire.suback(3, 1) + wire.unsuback(4)
 
 
+async def test_an_acknowledgement_waits_for_its_own_commit_and_not_for_the_one_before(place: Place) -> None:
+    reader = await arrive(place.engine, "r", clean=False)
+    await say(reader, wire.subscribe(1, ("t", 1)), BYE)
+    writer = await arrive(place.engine, "w")
+    place.store.pause()
+    assert await say(writer, wire.publish("t", b"", 1, 1)) == b""
+    assert await say(writer, wire.publish("t", b"", 1, 2)) == b""
+    place.store.resume()
+    await asyncio.sleep(0)
+    place.store.pause()
+    assert await say(writer) == wire.puback(1)
+    place.store.resume()
+    assert await say(writer) == wire.puback(2)
+
+
 async def test_what_is_not_kept_costs_no_disk(place: Place) -> None:
     """Clean sessions, QoS 0, and what a journal serves."""
     stored: list[object] = []
