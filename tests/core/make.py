@@ -30,6 +30,8 @@ from agentmqtt.types import ORIGIN, Entry, OwnerState, Position, RunState, Value
 WF = "run"
 INC, OTHER = b"inc-here", b"inc-else"
 DISK_A, DISK_B = b"disk-a", b"disk-b"
+FRESH = (b"again", DISK_B)
+"""Request ID and instance for a claim that must change."""
 BOOT_A, BOOT_A2, BOOT_B = b"boot-a", b"boot-a2", b"boot-b"
 NOW = 1_000_000
 END = Entry("am.end", {"outcome": "done", "result": 42})

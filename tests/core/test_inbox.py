@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agentmqtt.core.inbox import REMEMBERED, Inbox, receipt
+from agentmqtt.frames import Handed
 from agentmqtt.types import CommandState, Entry
 from tests.core import make
 from tests.core.make import handed
@@ -36,7 +37,7 @@ def test_a_settled_command_waits_for_its_receipt_to_be_stored() -> None:
 
 
 @pytest.mark.parametrize("newer", [handed(epoch=2, again=True), handed(inc=make.OTHER)])
-def test_a_newer_epoch_gets_the_receipt_once_more_and_no_effect(newer: make.Handed) -> None:
+def test_a_newer_epoch_gets_the_receipt_once_more_and_no_effect(newer: Handed) -> None:
     inbox = Inbox()
     inbox.on_handed(handed())
     inbox.settle("c1", CommandState.APPLIED)

@@ -263,10 +263,9 @@ def driven(steps: list[str]) -> Ledger:
         elif step == "grace":
             ledger.grace_ended()
         else:
-            more = {"cut": {"attempt": True, "reopen": True}, "far": {"inc": OTHER, "instance": b"%d" % n}}.get(
-                step, {}
-            )
-            ledger.on_claim(claim(**mine | more), "a", NOW + n, INC)
+            more: dict[str, Any] = {"attempt": True, "reopen": True} if step == "cut" else {}
+            far: dict[str, Any] = {"inc": OTHER, "instance": b"%d" % n} if step == "far" else {}
+            ledger.on_claim(claim(**mine | more | far), "a", NOW + n, INC)
     return ledger
 
 

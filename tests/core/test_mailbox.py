@@ -68,9 +68,15 @@ def test_deadlines(asked: int, kept: int) -> None:
     assert box.row(1).deadline == kept
 
 
-def test_a_command_that_comes_after_its_deadline_is_not_stored() -> None:
+@pytest.mark.parametrize(
+    ("late", "state"),
+    [(1, CommandState.EXPIRED), (SLACK, CommandState.EXPIRED), (SLACK + 1, CommandState.UNKNOWN)],
+)
+def test_a_command_that_comes_after_its_deadline_is_not_stored(late: int, state: CommandState) -> None:
+    """Expired only while it is certain that nobody has forgotten another outcome."""
     box = Mailbox(WF)
-    assert accept(box, deadline=NOW - 1) == [Tell("sender", outcome(CommandState.EXPIRED))]
+    now = NOW + SLACK
+    assert accept(box, deadline=now - late, now=now) == [Tell("sender", outcome(state, now=now))]
     assert not box.rows
 
 
