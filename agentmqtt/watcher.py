@@ -20,6 +20,8 @@ from agentmqtt.waiting import Signal
 
 ANSWER_WITHIN = 2.0
 """Seconds until a fetch is repeated; doubles up to the keep-alive."""
+FRUITLESS = 0.1
+"""Seconds until a question whose answer changed nothing is asked again; doubles up to the keep-alive."""
 
 
 class WatchedRun:
@@ -50,6 +52,7 @@ class WatchedRun:
         self._subscriptions: list[Subscription] = []
         self._asked_at = 0.0
         self._wait = ANSWER_WITHIN
+        self._hold = 0.0
         self._heard_at = 0.0
         self._closed = False
 
@@ -142,8 +145,13 @@ class WatchedRun:
             self._heard()
 
     def on_page(self, page: Page) -> None:
+        before = self._reader.position
         self._reader.on_page(page)
         self._wait = ANSWER_WITHIN
+        if self._reader.position != before or not self._reader.behind:
+            self._hold = 0.0
+        else:
+            self._hold = min(max(2 * self._hold, FRUITLESS), self._host.options.keepalive)
         self._heard()
 
     def _heard(self) -> None:
@@ -170,7 +178,8 @@ class WatchedRun:
             self._fetch()
 
     def _fetch(self) -> None:
-        if self._host.session.up and self._pace is None:
+        early = self._hold and asyncio.get_running_loop().time() < self._asked_at + self._hold
+        if self._host.session.up and self._pace is None and not early:
             self._send(self._reader.fetch())
 
     def _send(self, fetch: Fetch | None) -> None:

@@ -21,6 +21,7 @@ FLOORS = {
     "agentmqtt.frames": 1,
     "agentmqtt.options": 1,
     "agentmqtt.settings": 1,
+    "agentmqtt.sparing": 1,
     "agentmqtt.waiting": 1,
     "agentmqtt.values": 2,
     "agentmqtt.schema": 2,

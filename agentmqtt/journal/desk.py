@@ -20,6 +20,7 @@ from agentmqtt.journal.shelf import Shelf
 from agentmqtt.names import Kind, Parsed, Topics
 from agentmqtt.options import JournalOptions
 from agentmqtt.session import KEEP
+from agentmqtt.sparing import Sparing
 from agentmqtt.transport.base import Delivery
 from agentmqtt.types import CommandState
 
@@ -39,6 +40,7 @@ class Desk:
         self.leases = Leases(options.lease, options.grace)
         self.clock = Clock()
         self.closed = False
+        self._sparing = Sparing(log)
         self.fetch: Callable[[str, Fetch], None] = lambda _client, _fetch: None
         self.tails: dict[str, float] = {}
         self._shelf, self._batch, self._publish, self._options = shelf, batch, publish, options
@@ -75,7 +77,9 @@ class Desk:
         try:
             return Ledger(names.decode_name(parsed.level))
         except BadName:
-            log.warning("a frame on %r, whose full name is not known here; its owner has to claim", parsed.level)
+            self._sparing.warning(
+                "a frame on %r, whose full name is not known here; its owner has to claim", parsed.level
+            )
             return None
 
     def _hold_back(self, delivery: Delivery) -> object:
@@ -115,7 +119,7 @@ class Desk:
     def _accept(self, command: Command, sender: str) -> None:
         ledger = self._shelf.open(command.workflow)
         if ledger is None:
-            log.error("no room for another channel: command %s for %r waits", command.id, command.workflow)
+            self._sparing.warning("no room for another channel: command %s for %r waits", command.id, command.workflow)
             return
         self.apply(ledger, ledger.on_command(command, sender, self.clock.now(), secrets.token_bytes(8)))
 
@@ -128,7 +132,7 @@ class Desk:
     def _belongs(self, parsed: Parsed, workflow: str) -> bool:
         if names.matches(parsed.level, workflow):
             return True
-        log.warning("a message for %r came on the topic of another workflow; it was ignored", workflow)
+        self._sparing.warning("a message for %r came on the topic of another workflow; it was ignored", workflow)
         return False
 
     # ---- requests
@@ -159,7 +163,7 @@ class Desk:
     def _claim(self, claim: Claim, client: str) -> None:
         ledger = self._shelf.open(claim.workflow)
         if ledger is None:
-            log.error("no room for another channel: %r cannot be claimed; raise `channels`", claim.workflow)
+            self._sparing.warning("no room for another channel: %r cannot be claimed; raise `channels`", claim.workflow)
             return
         old = ledger.holder
         decided = ledger.on_claim(claim, client, self.clock.now(), secrets.token_bytes(8))
@@ -268,5 +272,5 @@ class Desk:
         try:
             return decode(delivery.payload)
         except WireError as error:
-            log.warning("ignored a message on %s: %s", delivery.topic, error)
+            self._sparing.warning("ignored a message on %s: %s", delivery.topic, error)
             return None

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from agentmqtt.errors import AgentMQTTError, LinkLost, Refused, TakenOver, Unreachable
+from agentmqtt.errors import AgentMQTTError, LinkLost, Refused, TakenOver, Unreachable, WireError
 from agentmqtt.session.routes import KEEP, Handler, Routes, Subscription
+from agentmqtt.sparing import Sparing
 from agentmqtt.transport.base import Connection, Delivery, Hello, Transport, Will
 
 BATCH = 100
@@ -78,6 +79,7 @@ class Session:
         self._wake: asyncio.Future[None]
         self._upped: asyncio.Future[None]
         self.faults: int = 0
+        self._sparing = Sparing(_log)
         """Handlers and callbacks that raised."""
         self.last_error: Exception | None = None
         """Why the last attempt or connection ended."""
@@ -172,6 +174,8 @@ class Session:
                 continue
             try:
                 kept |= subscription.handler(delivery) is KEEP
+            except WireError as error:
+                self._sparing.warning("ignored a message on %s: %s", delivery.topic, error)
             except Exception:
                 self.faults += 1
                 _log.exception("the handler of %s failed; the message is acknowledged", delivery.topic)

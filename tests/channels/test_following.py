@@ -197,3 +197,17 @@ async def test_an_unknown_start_is_refused(site: Site) -> None:
     async with site.connect("phone") as phone:
         with pytest.raises(UsageError, match="start"):
             phone.watch("x", start="middle")
+
+
+async def test_a_cursor_that_no_log_reached_does_not_make_a_reader_ask_without_a_pause(site: Site) -> None:
+    """Each answer was thrown away and asked for again at once: one reader took a third of a core of the journal."""
+    asked: list[bytes] = []
+    async with site.connect("agent") as agent, site.connect("phone") as phone, agent.own("ahead") as run:
+        await run.emit("text", "x")
+        await run.flush()
+        inc = (await phone.status("ahead")).inc
+        topic = phone.topics.req("ahead", phone.client_id)
+        await agent.session.subscribe(topic, lambda delivery: asked.append(delivery.payload)).ready()
+        async with phone.watch("ahead", start=Cursor(inc, Position(7, 42)), resume=False):
+            await asyncio.sleep(1.0)
+        assert 0 < len(asked) <= 8

@@ -7,8 +7,10 @@ import logging
 
 import pytest
 
+from agentmqtt import wire
 from agentmqtt.errors import LinkLost, Refused, TakenOver, Unreachable, UsageError
 from agentmqtt.session import KEEP, link
+from agentmqtt.transport.base import Delivery
 from agentmqtt.transport.memory import MemoryBus, MemoryTransport
 from tests.session.kit import ALIVE, Ears, Recorder, Ups, presence, session
 
@@ -311,6 +313,27 @@ async def test_a_handler_that_fails_is_counted_and_its_message_acknowledged(capl
         await changes.next()
         bus.publish("a", b"2")
         assert (await ears.next()).payload == b"2"
+
+
+async def test_garbage_is_said_ten_times_and_then_counted(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever could publish could fill the disk with a line for each message."""
+    bus, ears = MemoryBus(), Ears()
+
+    def reads(delivery: Delivery) -> None:
+        wire.decode_journal(delivery.payload)
+
+    async with session(bus) as client:
+        changes = Ups(client)
+        client.subscribe("a", reads)
+        client.subscribe("a", ears)
+        await changes.next()
+        for _ in range(100):
+            bus.publish("a", b"[")
+            await ears.next()
+        lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert len(lines) == 11
+        assert lines[0].startswith("ignored a message on a: ")
+        assert "counted" in lines[-1]
 
 
 async def test_a_kept_message_comes_again_until_it_is_acknowledged() -> None:
