@@ -120,6 +120,8 @@ async def _start(client: Client, view: View) -> str | Cursor:
     if given is not None and given.inc:
         return given
     status = await _status(client, view.workflow)
+    if given is not None and given.position.epoch > status.epoch:
+        raise UsageError(f"--from {given} lies after everything in {view.workflow!r}, which ends at {status.tail}")
     return Cursor(status.inc, status.tail if given is None else given.position)
 
 

@@ -182,3 +182,11 @@ def test_a_place_that_is_none_is_refused(inside: Inside, start: str) -> None:
 def test_the_environment_of_tests_is_clean(tmp_path: Path) -> None:
     names = {name for name in environment(tmp_path) if name.startswith("AGENTMQTT_")}
     assert names == {"AGENTMQTT_STATE_DIR", "AGENTMQTT_BROKER"}
+
+
+def test_a_cursor_of_an_epoch_that_never_was_is_refused(tool: Tool, name: str) -> None:
+    """It waited without a word, also with --until-end."""
+    three(tool, name)
+    code, out, err = tool("watch", name, "--from", "7.42", "--until-end")
+    assert (code, out) == (2, "")
+    assert "--from 7.42 lies after everything in" in err
