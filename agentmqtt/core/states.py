@@ -55,7 +55,7 @@ class Word(enum.StrEnum):
 WRITER: Final[dict[tuple[WriterState, Word], WriterState]] = {
     (WriterState.CLAIMING, Word.GRANT): WriterState.OWNING,
     (WriterState.CLAIMING, Word.OWNED): WriterState.REFUSED,
-    (WriterState.CLAIMING, Word.STALE): WriterState.FENCED,
+    (WriterState.CLAIMING, Word.STALE): WriterState.CLAIMING,  # as somebody new (§5.3)
     (WriterState.CLAIMING, Word.ENDED): WriterState.ENDED,
     (WriterState.CLAIMING, Word.GONE): WriterState.CLAIMING,
     (WriterState.OWNING, Word.NEWER): WriterState.FENCED,
@@ -63,6 +63,7 @@ WRITER: Final[dict[tuple[WriterState, Word], WriterState]] = {
     (WriterState.OWNING, Word.CUT): WriterState.WITHDRAWING,
     (WriterState.RECLAIMING, Word.GRANT): WriterState.OWNING,
     (WriterState.RECLAIMING, Word.OWNED): WriterState.FENCED,
+    (WriterState.RECLAIMING, Word.GONE): WriterState.RECLAIMING,
     (WriterState.RECLAIMING, Word.STALE): WriterState.FENCED,
     (WriterState.RECLAIMING, Word.ENDED): WriterState.ENDED,
     (WriterState.WITHDRAWING, Word.GRANT): WriterState.OWNING,
