@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import signal
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -92,7 +93,7 @@ async def supervise(client: Client, task: Task) -> int:
     )
     async with owning as run:
         if sys.stderr.isatty():
-            say(f"{task.workflow} runs; follow it with: agentmqtt watch {task.workflow}")
+            say(f"{task.workflow!r} runs; follow it with: agentmqtt watch {shlex.quote(task.workflow)}")
         wishes = Wishes()
         async with Child(task.command, _environment(task.workflow)) as child:
             wishes.listen()

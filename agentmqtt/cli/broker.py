@@ -27,7 +27,9 @@ Listen = Annotated[
         "--listen", metavar="HOST:PORT", help="mqtt://, mqtts://, ws:// or wss:// too.  [default: 127.0.0.1:1883]"
     ),
 ]
-State = Annotated[Path | None, typer.Option("--state", metavar="DIR", help="Where the journal keeps its history.")]
+State = Annotated[
+    Path | None, typer.Option("--state", metavar="DIR", help="Where the history and the sessions are kept.")
+]
 
 
 def broker(
@@ -39,7 +41,7 @@ def broker(
     complete(_serve(settings, state or places.home(settings) / "broker"))
 
 
-def make(settings: Settings) -> Broker:
+def make(settings: Settings, store: Store | None = None) -> Broker:
     """The broker of the settings; what the journal serves by cursor is not queued too. Raises UsageError."""
     from agentmqtt.settings import build
 
@@ -50,7 +52,7 @@ def make(settings: Settings) -> Broker:
             f"the bundled broker needs {error.name}; install it with: pip install 'agentmqtt[broker]'"
         ) from error
     unqueued = (Topics(settings.root).all_out(),)
-    return Broker(build(BrokerSettings, {"unqueued": unqueued, **settings.server}, "server"))
+    return Broker(build(BrokerSettings, {"unqueued": unqueued, **settings.server}, "server"), store=store)
 
 
 async def _serve(settings: Settings, state: Path) -> None:
@@ -58,9 +60,9 @@ async def _serve(settings: Settings, state: Path) -> None:
 
     _allow_many_connections()
     logging.getLogger("agentmqtt.session").setLevel(logging.ERROR)  # the journal's link does not leave this process
-    server = make(settings)
     async with contextlib.AsyncExitStack() as stack:
-        store = await stack.enter_async_context(_store(state, server))
+        store = await stack.enter_async_context(_store(state, make(settings)))
+        server = make(settings, store)
         journal = Journal(server.transport(), store, options=settings.journal_options(), alone=True)
         await stack.enter_async_context(journal)  # before the sockets, so that it misses nothing
         async with server, stack.pop_all():  # and its end before theirs

@@ -151,7 +151,9 @@ def _word(name: str, value: object) -> str:
         if not sys.stdout.isatty():
             return moment.isoformat(timespec="seconds")
         return f"{moment.isoformat(' ', 'seconds')} ({_ago(value / 1000)})"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return (
+        value if isinstance(value, str) and value.isprintable() else json.dumps(value, ensure_ascii=False, default=str)
+    )
 
 
 def _ago(when: float) -> str:

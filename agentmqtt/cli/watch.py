@@ -17,7 +17,7 @@ from agentmqtt.cli.into import LinesFile
 from agentmqtt.cli.show import JsonLines, Sink, Text
 from agentmqtt.core.states import END, OUTCOMES
 from agentmqtt.errors import LinkError, NoJournal, UsageError
-from agentmqtt.types import NO_INC, ORIGIN, Cursor, Event
+from agentmqtt.types import NO_INC, ORIGIN, Cursor, Event, Gap
 
 if TYPE_CHECKING:
     from agentmqtt.client import Client
@@ -145,29 +145,44 @@ async def _tell_silence(client: Client) -> None:
             say(f"{error}; waiting for it")
 
 
+class _Shown:
+    """How far it was shown. `doubt`: perhaps the end is not coming, because it was shown before or trimmed."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self.cursor = cursor
+        self.doubt = asyncio.Event()
+        self.doubt.set()
+
+
 async def _copy(client: Client, run: WatchedRun, sink: Sink, *, until_end: bool) -> None:
     """Show everything, until the run has ended if that was asked for."""
-    over = asyncio.create_task(_until_over(client, run)) if until_end else None
-    copying = asyncio.create_task(_show(run, sink, until_end))
+    shown = _Shown(run.cursor)
+    over = [asyncio.create_task(_until_over(client, run.name, shown))] if until_end else []
+    copying = asyncio.create_task(_show(run, sink, shown, until_end=until_end))
     try:
-        await asyncio.wait([task for task in (copying, over) if task], return_when=asyncio.FIRST_COMPLETED)
-        if copying.done():
-            copying.result()
+        await asyncio.wait([copying, *over], return_when=asyncio.FIRST_COMPLETED)
+        for task in (copying, *over):
+            if task.done():
+                task.result()
     finally:
-        await common.end(copying, *([over] if over else []))
+        await common.end(copying, *over)
 
 
-async def _show(run: WatchedRun, sink: Sink, until_end: bool) -> None:
+async def _show(run: WatchedRun, sink: Sink, shown: _Shown, *, until_end: bool) -> None:
     async for item in run:
         await sink.put(item)
+        shown.cursor = item.cursor
+        if isinstance(item, Gap):
+            shown.doubt.set()
         if until_end and isinstance(item, Event) and item.type == END:
             return
 
 
-async def _until_over(client: Client, run: WatchedRun) -> None:
-    """Returns if the end was shown before, or trimmed away."""
+async def _until_over(client: Client, name: str, shown: _Shown) -> None:
+    """Returns if the run has ended and nothing more is to be shown."""
     while True:
-        status = await _status(client, run.name)
-        if status.state in OUTCOMES.values() and run.cursor == Cursor(status.inc, status.tail):
+        await shown.doubt.wait()
+        shown.doubt.clear()
+        status = await _status(client, name)
+        if status.state in OUTCOMES.values() and shown.cursor == Cursor(status.inc, status.tail):
             return
-        await asyncio.sleep(client.options.keepalive)
