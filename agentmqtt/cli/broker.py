@@ -60,8 +60,7 @@ async def _serve(settings: Settings, state: Path) -> None:
 
     _allow_many_connections()
     logging.getLogger("agentmqtt.session").setLevel(logging.ERROR)  # the journal's link does not leave this process
-    async with contextlib.AsyncExitStack() as stack:
-        store = await stack.enter_async_context(_store(state, make(settings)))
+    async with _store(state, make(settings)) as store, contextlib.AsyncExitStack() as stack:
         server = make(settings, store)
         journal = Journal(server.transport(), store, options=settings.journal_options(), alone=True)
         await stack.enter_async_context(journal)  # before the sockets, so that it misses nothing

@@ -27,7 +27,8 @@ async def main(kind: str, port: str, folder: Path) -> None:
         async with Journal(MqttTransport(f"mqtt://127.0.0.1:{port}"), store, options=OPTIONS) as journal:
             print("ready", flush=True)
             raise await journal.stopped
-    async with Broker(BrokerSettings(listen=(f"127.0.0.1:{port}",), unqueued=("agentmqtt/v1/+/out",))) as broker:
+    settings = BrokerSettings(listen=(f"127.0.0.1:{port}",), unqueued=("agentmqtt/v1/+/out",))
+    async with Broker(settings, store=store) as broker:
         async with Journal(broker.transport(), store, options=OPTIONS) as journal:
             print("ready", flush=True)
             raise await journal.stopped
