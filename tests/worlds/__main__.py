@@ -49,7 +49,7 @@ def kind_of(text: str) -> str:
     return head[:3] + re.sub(r"[0-9.]+", "N", head[3:])[:70]
 
 
-def _parallel(first: int, seeds: int, profile: str, jobs: int) -> Result:
+def parallel(first: int, seeds: int, profile: str, jobs: int) -> Result:
     if jobs == 1:
         return run(first, seeds, profile)
     found: dict[str, list[tuple[int, str]]] = {}
@@ -74,7 +74,7 @@ def main() -> int:
     parser.add_argument("--reach", action="store_true", help="print how often each situation was reached")
     args = parser.parse_args()
     began = time.perf_counter()
-    found, hits = _parallel(args.first, args.seeds, args.profile, args.jobs)
+    found, hits = parallel(args.first, args.seeds, args.profile, args.jobs)
     violating = {seed for seen in found.values() for seed, _ in seen}
     took = time.perf_counter() - began
     print(f"{args.seeds} worlds from {args.first} ({args.profile}): {len(violating)} violating, {took:.1f} s")
