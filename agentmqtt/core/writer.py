@@ -18,7 +18,7 @@ from agentmqtt.types import Entry, Position, Value
 KICKS = 3
 """Refusals after which a claimer that learned the current epoch gives up."""
 DOUBTS = 3
-"""Answers below the outbox until the owner believes that the journal lost what it had receipted."""
+"""Answers below the outbox, or below the grant, until the owner believes that the journal lost something."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -328,9 +328,15 @@ class Writer:
     def _other_epoch(self, ack: Ack, request: bytes, instance: bytes) -> Save | None:
         if ack.epoch > self.outbox.header.epoch:
             return self._fence(Word.NEWER, instance)
-        if ack.why is Why.VOID:
-            self._void(request, self.outbox.header.epoch)
+        if ack.why is Why.VOID:  # about somebody's frame of long ago, or the journal forgot a grant
+            self._doubt(request)
         return None
+
+    def _doubt(self, request: bytes) -> None:
+        """What the journal says cannot be: late copies are believed when they come again and again."""
+        self._doubts += 1
+        if self._doubts >= DOUBTS:
+            self._void(request, self.outbox.header.epoch)
 
     def _advance(self, ack: Ack, gone: list[Row]) -> Save:
         self._doubts = 0
@@ -345,9 +351,7 @@ class Writer:
 
     def _on_gap(self, ack: Ack, request: bytes) -> None:
         if ack.n < self.outbox.header.base:
-            self._doubts += 1
-            if self._doubts >= DOUBTS:
-                self._void(request, self.outbox.header.epoch)
+            self._doubt(request)
         elif ack.n != self._gap_at:  # one gap is told once for every frame behind it
             self._gap_at = ack.n
             self._sent = 0

@@ -108,7 +108,7 @@ class Bus:
         self._deliver(keys[int(self._random() * len(keys))])
         return True
 
-    def drain(self, limit: int = 4000) -> None:
+    def drain(self, limit: int = 20_000) -> None:
         """Deliver until nothing waits but what unready endpoints would get."""
         while limit > 0:
             keys = [key for key, entry in self._queues.items() if entry[0].ready]

@@ -333,7 +333,8 @@ class SimJournal:
 
     def _judge_unknown(self, outcome: Outcome) -> None:
         """Nobody may give up a command that a living owner has."""
-        if outcome.state != "unknown" or outcome.id in self.given_up:
+        forgotten = outcome.id in self.world.facts.forgotten
+        if outcome.state != "unknown" or outcome.id in self.given_up or forgotten:
             return
         self.given_up.add(outcome.id)
         if self.held.get(outcome.id) == self.ledger.epoch and self.oracle.alive(self.world.now):

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.worlds.faults import FAULTS, Fault
+from tests.worlds.faults import FAULTS, ONCE, Fault
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "docs" / "WORLDS.md"
@@ -62,7 +62,7 @@ class Verdict(NamedTuple):
 
 def one(name: str, seeds: int, first: int) -> Verdict:
     """Run worlds with this fault until somebody notices. In this process, before the core is imported."""
-    fault = next(fault for fault in FAULTS if fault.name == name)
+    fault = next(fault for fault in (*FAULTS, *ONCE) if fault.name == name)
     sys.meta_path.insert(0, Finder(fault))
     runner = importlib.import_module("tests.worlds.__main__")
     for count in range(seeds):
@@ -110,7 +110,7 @@ def main() -> int:
     if args.one:
         print(json.dumps(one(args.one, args.seeds, args.first)))
         return 0
-    names = [fault.name for fault in FAULTS if args.only in fault.name]
+    names = [fault.name for fault in (*FAULTS, *ONCE) if args.only in fault.name]
     with ThreadPoolExecutor(args.jobs) as pool:
         verdicts = list(pool.map(lambda name: _child(name, args.seeds, args.first), names))
     if args.write:

@@ -294,7 +294,10 @@ class SimOwner:
     def on(self, topic: str, _source: str, message: Any) -> None:
         match message:
             case Ack():
+                owned = self.writer.owned
                 self._hear("ack", lambda: self.writer.on_ack(message, self.world.bytes(), self.world.bytes()))
+                if owned and self.writer.state is WriterState.RECLAIMING:
+                    self.hits["outbox could not serve" if message.why == "gap" else "claimed again"] += 1
                 if self.writer.stored not in self.known:
                     self.known = [*self.known[-5:], self.writer.stored]
             case Status():
@@ -315,7 +318,7 @@ class SimOwner:
     def _hear(self, how: str, call: Callable[[], Save | None]) -> Save | None:
         """Let the core decide, then look at what became of the outbox."""
         writer = self.writer
-        header, state, doubts = dataclasses.replace(writer.outbox.header), writer.state, writer._doubts
+        header = dataclasses.replace(writer.outbox.header)
         before = [(row.first, numbers_of(row.entries)) for row in writer.outbox.rows]
         save = call()
         left = {number for row in writer.outbox.rows for number in numbers_of(row.entries)}
@@ -327,8 +330,6 @@ class SimOwner:
         if fenced:
             self.left += sum(len(ids) for _, ids in gone)
             self._fenced(how, header)
-        if state is WriterState.OWNING and writer.state is WriterState.RECLAIMING:
-            self.hits["outbox could not serve" if doubts else "claimed again"] += 1
         self._save(save)
         self.pump()
         return save
