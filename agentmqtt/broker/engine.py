@@ -67,6 +67,9 @@ class Engine:
             message.kept = not self._unqueued.match(message.topic)
             self._retained.put(message.topic, message)
             self._retained_bytes += message.cost
+        for session in kept.sessions:
+            for pattern in session.due & session.subscriptions.keys():
+                self._owe(session, pattern, session.subscriptions[pattern])
 
     # -------------------------------------------------------------- sessions
 
@@ -152,10 +155,16 @@ class Engine:
             return False
         session.subscriptions[pattern] = qos
         self._subscriptions.add(pattern, session, qos)
+        self._owe(session, pattern, qos)
         if not session.clean:
             self.keeper.subscribed(session, pattern, qos)
-        session.backlog.update(dict.fromkeys(self._retained.match(pattern), qos))
         return True
+
+    def _owe(self, session: Session, pattern: str, qos: int) -> None:
+        """The retained messages of a subscription are due."""
+        if topics := self._retained.match(pattern):
+            session.backlog.update(dict.fromkeys(topics, qos))
+            session.due |= {pattern}
 
     def unsubscribe(self, session: Session, pattern: str) -> None:
         """Nothing happens if it was not subscribed [3.10.4-5]."""
@@ -180,6 +189,14 @@ class Engine:
                 return
             if session.noted(copy):
                 self.keeper.queued(session, copy)
+        if session.due and not session.backlog:
+            self._paid(session)
+
+    def _paid(self, session: Session) -> None:
+        due, session.due = session.due, frozenset()
+        for pattern in due & session.subscriptions.keys():
+            if not session.clean:
+                self.keeper.subscribed(session, pattern, session.subscriptions[pattern])
 
     def pull(self, session: Session) -> Outgoing | None:
         """The next copy to send. One at QoS 2 must wait until that is safe: its packet ID may not come twice."""

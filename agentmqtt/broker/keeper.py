@@ -40,7 +40,8 @@ class Keeper(Protocol):
     def dropped(self, session: Session) -> None:
         """It goes with everything that it still has."""
 
-    def subscribed(self, session: Session, pattern: str, qos: int) -> None: ...
+    def subscribed(self, session: Session, pattern: str, qos: int) -> None:
+        """A filter has this QoS now; whether its retained messages are `due` may have changed."""
 
     def unsubscribed(self, session: Session, pattern: str) -> None: ...
 

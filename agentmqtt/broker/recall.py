@@ -53,12 +53,13 @@ class Recall:
             session.key, session.last_id = saved.key, saved.last_id
             session.offline_since = None if saved.since is None else clock(saved.since)
             found[saved.key] = session
-        async for key, qos in self._all(records.SUBSCRIPTION, records.unpack_qos):
-            if session_of := self._owner(found, records.SUBSCRIPTION, key):
-                session_of.subscriptions[key.name] = qos
-        async for key, _ in self._all(records.INBOUND, records.unpack_qos):
-            if session_of := self._owner(found, records.INBOUND, key):
-                session_of.inbound.add(key.b)
+        async for key, (qos, due) in self._all(records.SUBSCRIPTION, records.unpack_filter):
+            if owner := self._owner(found, records.SUBSCRIPTION, key):
+                owner.subscriptions[key.name] = qos
+                owner.due |= {key.name} if due else set()
+        async for key, _ in self._all(records.INBOUND, records.unpack_mark):
+            if owner := self._owner(found, records.INBOUND, key):
+                owner.inbound.add(key.b)
         flights = await self._queues(found)
         if self._bad:
             await self._repair()

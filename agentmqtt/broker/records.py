@@ -3,7 +3,7 @@
 | space | key | record |
 |---|---|---|
 | `session` | client ID | its number, user, when it went offline, packet IDs used |
-| `subscription` | filter, number of the session | QoS |
+| `subscription` | filter, number of the session | QoS, whether retained messages are due |
 | `queue` | "", number of the session, number of the copy | a copy: QoS, flight, number of the message |
 | `inbound` | "", number of the session, packet ID | a QoS 2 message that awaits its PUBREL |
 | `message` | "", number of the message | topic and payload, once for all copies |
@@ -31,6 +31,7 @@ _COPY = struct.Struct(">BBHIQ")
 _SHORT = struct.Struct(">BB")
 _COUNT = struct.Struct(">BI")
 _RETAIN, _RECEIVED = 4, 8
+_DUE = 4
 
 
 class BadRecord(ValueError):
@@ -92,17 +93,26 @@ def unpack_copy(body: bytes) -> Copy:
     return Copy(flags & 3, bool(flags & _RETAIN), bool(flags & _RECEIVED), packet_id, cost, message)
 
 
-def pack_short(value: int = 0) -> bytes:
-    """The QoS of a subscription; an inbound packet ID needs no more than to be there."""
-    return _SHORT.pack(_VERSION, value)
+def pack_filter(qos: int, *, due: bool) -> bytes:
+    return _SHORT.pack(_VERSION, qos | due * _DUE)
 
 
-def unpack_qos(body: bytes) -> int:
+def unpack_filter(body: bytes) -> tuple[int, bool]:
+    """QoS, and whether retained messages are due. Raises BadRecord."""
+    (flags,) = _checked(_SHORT, body)
+    if flags & ~_DUE > 2:
+        raise BadRecord(f"a subscription with flags {flags}")
+    return flags & ~_DUE, bool(flags & _DUE)
+
+
+def pack_mark() -> bytes:
+    """For what needs no more than to be there."""
+    return _SHORT.pack(_VERSION, 0)
+
+
+def unpack_mark(body: bytes) -> None:
     """Raises BadRecord."""
-    (qos,) = _checked(_SHORT, body)
-    if qos > 2:
-        raise BadRecord(f"QoS {qos}")
-    return int(qos)
+    _checked(_SHORT, body)
 
 
 def pack_count(count: int) -> bytes:

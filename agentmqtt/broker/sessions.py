@@ -66,10 +66,11 @@ class Session:
     """Subscriptions, queue and flights of one client ID.
 
     `user` is who made it; nobody else gets it. `backlog` are topics whose retained message is still
-    to be sent, with the QoS of the subscription. `dropped` counts what a full queue refused since
-    the last connection. `link` is None while nobody is connected, `offline_since` is then the time of
-    the engine's clock. `held` are the bytes of what is not acknowledged, on disk or not. `key` and
-    `block` belong to the keeper: the session's number on disk or 0, and which packet IDs it noted.
+    to be sent, with the QoS of the subscription; `due` are the filters that they belong to. `dropped`
+    counts what a full queue refused since the last connection. `link` is None while nobody is
+    connected, `offline_since` is then the time of the engine's clock. `held` are the bytes of what is
+    not acknowledged, on disk or not. `key` and `block` belong to the keeper: the session's number on
+    disk or 0, and which packet IDs it noted.
     """
 
     __slots__ = (
@@ -80,6 +81,7 @@ class Session:
         "clean",
         "client_id",
         "dropped",
+        "due",
         "held",
         "inbound",
         "inflight",
@@ -101,6 +103,7 @@ class Session:
         self.inflight: dict[int, Outgoing] = {}
         self.inbound: set[int] = set()
         self.backlog: dict[str, int] = {}
+        self.due: frozenset[str] = frozenset()
         self.held: int = 0
         self.dropped: int = 0
         self.link: Link | None = None

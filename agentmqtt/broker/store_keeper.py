@@ -91,7 +91,8 @@ class StoreKeeper:
 
     def subscribed(self, session: Session, pattern: str, qos: int) -> None:
         """See `Keeper.subscribed`."""
-        self._put(records.SUBSCRIPTION, Key(pattern, session.key), records.pack_short(qos))
+        record = records.pack_filter(qos, due=pattern in session.due)
+        self._put(records.SUBSCRIPTION, Key(pattern, session.key), record)
 
     def unsubscribed(self, session: Session, pattern: str) -> None:
         """See `Keeper.unsubscribed`."""
@@ -118,7 +119,7 @@ class StoreKeeper:
 
     def inbound(self, session: Session, packet_id: int) -> None:
         """See `Keeper.inbound`."""
-        self._behind.pad.create(records.INBOUND, Key("", session.key, packet_id), records.pack_short())
+        self._behind.pad.create(records.INBOUND, Key("", session.key, packet_id), records.pack_mark())
         self._behind.schedule()
 
     def released(self, session: Session, packet_id: int) -> None:

@@ -111,6 +111,22 @@ async def test_a_qos_2_message_is_not_sent_before_its_packet_id_is_safe(place: P
     assert heard.index(b"a") < heard.index(b"b") < heard.index(b"c")
 
 
+async def test_retained_messages_that_a_subscriber_did_not_get_yet_come_after_the_restart(place: Place) -> None:
+    writer = await arrive(place.engine, "w")
+    await say(writer, *(wire.publish(f"s/{n}", b"x", 1, n, retain=True) for n in range(1, 101)))
+    reader = await arrive(place.engine, "r", clean=False)
+    place.engine.limits = type(place.limits)(write_buffer=1)
+    reader.pipe.keeps = True
+    await say(reader, wire.subscribe(1, ("s/+", 1), ("none", 1)))
+    assert place.engine.sessions["r"].due == {"s/+"}
+    await place.again()
+    reader, heard = await back(place)
+    assert {topic for topic, _, _ in wire.published(heard)} == {f"s/{n}" for n in range(1, 101)}
+    assert place.engine.sessions["r"].due == set()
+    await place.again()
+    assert not place.engine.sessions["r"].backlog
+
+
 async def test_nothing_is_acknowledged_before_its_commit(place: Place) -> None:
     reader = await arrive(place.engine, "r", clean=False)
     await say(reader, wire.subscribe(1, ("t", 1)), BYE)
