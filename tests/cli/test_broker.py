@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import shutil
 import signal
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.cli.kit import Inside, Tool, text, until
+from tests.cli.kit import Inside, Tool, python, text, until
 from tests.servers import mosquitto
 
+COUNTS = ("import time", "for n in range(400):", " print(n, flush=True)", " time.sleep(0.02)")
 LOCAL = ("--listen", "127.0.0.1:0")
 
 
@@ -129,3 +133,31 @@ def test_two_journals_that_could_not_see_each_other_do_not_fight(alone: Tool, tm
         until(lambda: {first.popen.poll(), second.popen.poll()} == {None, 1}, "the end of one of them")
         assert "another journal" in first.stderr + second.stderr
         assert alone("ls")[0] == 0
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["broker", "journal"])
+def test_a_history_removed_while_everybody_lives_begins_anew_by_itself(alone: Tool, own: bool) -> None:
+    """The journal answered nobody until somebody restarted it."""
+    history = alone.folder / "history"
+    with contextlib.ExitStack() as stack:
+        if own:
+            server = alone.start("broker", "--state", history, *LOCAL)
+            alone.broker = server.line().split()[1]
+        else:
+            alone.broker = stack.enter_context(mosquitto()).url
+            server = alone.start("journal", "--state", history)
+            server.line()
+        watcher = alone.start("watch", "name", "--json", "--until-end")
+        run = alone.start("run", "name", *python(*COUNTS))
+        while json.loads(watcher.line())["data"] != "20\n":
+            pass
+        time.sleep(2)  # a store that fails at once is no reason to try another
+        shutil.rmtree(history)
+        assert run.wait() == 0
+        items = watcher.items()
+        assert [item["gap"] for item in items if "gap" in item] == ["reset"]
+        assert items[-1]["type"] == "am.end"
+        assert alone.status("name")["state"] == "done"
+        assert "was removed or replaced while it was open" in server.stderr
+        assert "the history was lost; it starts anew" in server.stderr
+        assert (history / "journal.db").exists()

@@ -15,8 +15,6 @@ from tests.cli.kit import Inside, Tool, environment, text, until
 from tests.servers import mosquitto
 
 ONE_SHOT = [["status", "w"], ["send", "w", "x"], ["interrupt", "w"], ["ls"], ["run", "w", "--", "true"]]
-START = 1.5
-"""Seconds that a process may take to start on a busy machine."""
 
 
 def names(words: list[str]) -> str:
@@ -25,13 +23,21 @@ def names(words: list[str]) -> str:
 
 def failed(tool: Tool | Inside, *words: str, code: int = 1) -> str:
     """The one line on stderr."""
-    begin = time.monotonic()
     found, out, err = tool(*words)
-    assert time.monotonic() - begin < 3 + START
     assert (found, out) == (code, "")
     assert err.startswith("agentmqtt: ")
     assert err.count("\n") == 1
     return err
+
+
+def soon(tool: Tool, *words: str) -> str:
+    """The one line on stderr, within 3 s and what this machine takes now to start a process."""
+    begin = time.monotonic()
+    failed(tool, "status", "", code=2)
+    start = time.monotonic() - begin
+    line = failed(tool, *words)
+    assert time.monotonic() - begin < 3 + 4 * start
+    return line
 
 
 @pytest.fixture(scope="module")
@@ -44,19 +50,19 @@ def bare() -> Iterator[str]:
 @pytest.mark.parametrize("words", ONE_SHOT, ids=names)
 def test_no_journal_is_said_with_the_command_that_starts_one(alone: Tool, bare: str, words: list[str]) -> None:
     alone.broker = bare
-    assert f"start one with: agentmqtt journal --broker {bare}" in failed(alone, *words)
+    assert f"start one with: agentmqtt journal --broker {bare}" in soon(alone, *words)
 
 
 @pytest.mark.parametrize("words", [ONE_SHOT[0], ONE_SHOT[-1]], ids=names)
 def test_no_broker_is_said(alone: Tool, free_port: int, words: list[str]) -> None:
     alone.broker = f"mqtt://127.0.0.1:{free_port}"
-    assert f"no broker listens at 127.0.0.1:{free_port}; start one with: agentmqtt broker" in failed(alone, *words)
+    assert f"no broker listens at 127.0.0.1:{free_port}; start one with: agentmqtt broker" in soon(alone, *words)
 
 
 def test_a_host_that_does_not_answer_is_said(alone: Tool) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         alone.broker = f"mqtt://127.0.0.1:{silent.getsockname()[1]}"
-        assert "did not answer within 2.5 s" in failed(alone, "status", "w")
+        assert "did not answer within 2.5 s" in soon(alone, "status", "w")
 
 
 def test_a_watcher_without_a_journal_says_so_and_waits(alone: Tool, bare: str) -> None:
