@@ -23,7 +23,7 @@ DOUBTS = 3
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Save:
-    """Write the header (fsync it if `sync`), remove the rows that are gone, write those that changed: one transaction."""
+    """Write the header (fsync it if `sync`) and the rows that changed, remove those that are gone: one transaction."""
 
     header: Header
     gone: tuple[Row, ...] = ()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tests.worlds.facts import AppendFact, DropFact, Facts, GrantFact, TrimFact, WatcherFacts
+from tests.worlds.facts import DropFact, Facts, GrantFact
+from tests.worlds.truth import Spot, Truth
+from tests.worlds.watch import Watch
 
-Spot = tuple[int, int]
-START: Spot = (0, 0)
 FINAL = {"applied", "rejected", "expired", "too_late", "unknown"}
 ENDS = {"am.end:done": "done", "am.end:failed": "failed", "am.end:cancelled": "cancelled"}
 
@@ -29,146 +29,6 @@ def check(facts: Facts) -> list[str]:
     return found
 
 
-class Truth:
-    """The log as it must be, replayed from what the journal made durable."""
-
-    def __init__(self) -> None:
-        self.inc = b""
-        self.log: list[tuple[int, int, int]] = []
-        self.grants: dict[tuple[bytes, int], GrantFact] = {}
-        self.order: list[GrantFact] = []
-        self.ever: dict[tuple[bytes, int], Spot] = {}
-        self.explicit: set[tuple[bytes, int]] = set()
-        self.bases: set[tuple[bytes, Spot]] = set()
-        self.trimmed: Spot = START
-        self.losses = 0
-        self._begin()
-
-    def _begin(self) -> None:
-        self.inc = b""
-        self.log, self.epoch, self.last, self.sealed, self.ended = [], 0, 0, False, False
-        self.attempt: Spot = START
-        self.cut_requests: dict[bytes, tuple[int, Spot]] = {}  # a lost store forgets what it granted
-        self.shown: dict[bytes, int] = {}
-        self.filled: dict[int, int] = {}
-        self.trimmed = START
-
-    @property
-    def tail(self) -> Spot:
-        return self.log[-1][:2] if self.log else START
-
-    def replay(self, facts: Facts) -> Iterator[str]:
-        rewinds = list(reversed(facts.rewinds))
-        for count, fact in enumerate(facts.history):
-            while rewinds and rewinds[-1][0] <= count:
-                yield from self._rewind(*rewinds.pop()[1:])
-            if fact is None:
-                self.losses += 1
-                self._begin()
-            elif isinstance(fact, GrantFact):
-                yield from self._grant(fact)
-                yield from self._in_order(fact, facts)
-            elif isinstance(fact, AppendFact):
-                yield from self._append(fact, facts)
-            else:
-                self._trim(fact)
-
-    def _rewind(self, inc: bytes, at: Spot, start: Spot) -> Iterator[str]:
-        """A void cursor goes back to the newest event of the log that it has in common with it, no further."""
-        at = tuple(at)
-        while at != START and inc == self.inc:
-            alive = max((n for epoch, n, _ in self.log if epoch == at[0]), default=0)
-            if alive:
-                at = (at[0], min(at[1], alive))
-                break
-            grant = self.grants.get((inc, at[0]))
-            at = tuple(grant.parent) if grant else START
-        if inc == self.inc and tuple(start) != at:
-            yield f"P2 a void cursor was sent back to {start}, must be {at}"
-
-    def _trim(self, fact: TrimFact) -> None:
-        self.trimmed = fact.upto
-        self.bases.add((fact.inc, fact.upto))
-
-    def _grant(self, fact: GrantFact) -> Iterator[str]:
-        if self.inc and fact.inc != self.inc:
-            yield "P2 the incarnation changed without a loss"
-        self.inc = fact.inc
-        foreign = fact.claimed_inc not in (b"", self.inc)
-        yield from self._may(fact, foreign=foreign)
-        parent = self.tail
-        if fact.asked == "attempt" and self.epoch and not foreign:
-            parent = self.attempt
-        elif fact.asked is not None and fact.asked != "attempt":
-            parent = tuple(fact.asked)
-        if tuple(fact.parent) != parent:
-            yield f"P6 a grant continues at {fact.parent}, must be {parent}"
-        if parent != START and parent not in {spot[:2] for spot in self.log}:
-            yield f"P6 a grant continues at {parent}, which is not in the log"
-        if fact.epoch != self.epoch + 1:
-            yield "P5 epochs are not consecutive"
-        cut = parent != self.tail or fact.asked is not None
-        self.explicit |= {(self.inc, spot[2]) for spot in self.log if spot[:2] > parent}
-        self.log = [spot for spot in self.log if spot[:2] <= parent]
-        if not self.epoch or (cut and fact.asked is not None and not foreign):
-            self.attempt = parent
-        if fact.asked is not None and not foreign:
-            self.cut_requests[fact.request] = (fact.epoch, parent)
-        self.epoch, self.last, self.sealed, self.ended = fact.epoch, 0, False, False
-        self.trimmed = min(self.trimmed, parent)
-        self.bases.add((fact.inc, self.trimmed))
-        self.grants[fact.inc, fact.epoch] = fact
-        self.order.append(fact)
-
-    def _may(self, fact: GrantFact, *, foreign: bool) -> Iterator[str]:
-        """One owner: who lives is not robbed, and who was left behind does not come back."""
-        if fact.holder_alive and not fact.takeover:
-            yield "P5 a living owner lost its name to somebody who did not ask for a takeover"
-        if self.ended and not (fact.reopen and fact.asked is not None):
-            yield "P5 an ended run was given away"
-        if foreign:
-            if fact.mine < self.shown.get(fact.claimed_inc, 0):
-                yield "P5 a zombie of a lost store came back behind its successor"
-            self.shown[fact.claimed_inc] = max(fact.mine, self.shown.get(fact.claimed_inc, 0))
-        elif self.epoch and not self._knew(fact) and fact.replaces != self.epoch:
-            yield "P5 a newcomer got the name from an owner that it did not know of"
-        elif any(self.filled.get(e) for e in range(fact.mine + 1, self.epoch + 1)) and self._knew(fact):
-            yield "P5 a disk came back though others wrote after it"
-
-    def _in_order(self, fact: GrantFact, facts: Facts) -> Iterator[str]:
-        """Processes of one disk get the name in the order in which they were born."""
-        disk = facts.disk_of[fact.boot]
-        if disk in facts.restored:  # its count of lives went back with it
-            return
-        before = (g for g in self.order if g.inc == fact.inc and g.instance == fact.instance and g.boot > fact.boot)
-        if any(facts.disk_of[old.boot] == disk for old in before):
-            yield "P5 a late claim of a dead process came in after its successor's"
-
-    def _knew(self, fact: GrantFact) -> bool:
-        return any(old.inc == fact.inc and old.instance == fact.instance for old in self.order)
-
-    def _append(self, fact: AppendFact, facts: Facts) -> Iterator[str]:
-        grant = self.grants.get((fact.inc, fact.epoch))
-        if grant is None or fact.epoch != self.epoch or fact.inc != self.inc:
-            yield f"P5 events of epoch {fact.epoch} stored in epoch {self.epoch}"
-            return
-        if fact.first != self.last + 1:
-            yield f"P2 event {fact.epoch}.{fact.first} stored after {self.last}"
-        for n, number in enumerate(fact.ids, fact.first):
-            if self.sealed:
-                yield "P5 an event was stored after the end"
-            if facts.sent.get((fact.inc, fact.epoch, n)) != (grant.boot, number):
-                yield f"P5 {fact.epoch}.{n} was stored, but its owner never sent it so"
-            if (self.inc, number) in self.ever:
-                yield f"P4 event {number} stored twice"
-            self.ever[self.inc, number] = (fact.epoch, n)
-            self.log.append((fact.epoch, n, number))
-            self.ended |= facts.kinds[number].startswith("am.end")
-            self.sealed |= self.ended or facts.kinds[number] == "am.release"
-            self.last = n
-            self.filled[fact.epoch] = n
-
-
 def _log(facts: Facts, truth: Truth) -> Iterator[str]:
     """The disk holds the log, without what was trimmed."""
     kept = [spot for spot in truth.log if spot[:2] > truth.trimmed]
@@ -181,135 +41,15 @@ def _log(facts: Facts, truth: Truth) -> Iterator[str]:
     groups = {ids[0]: ids for ids in facts.groups}
     for (inc, number), (epoch, n) in truth.ever.items():
         group = groups.get(number, ())
-        if any(truth.ever.get((inc, other)) != (epoch, n + i) for i, other in enumerate(group)):
-            if not (set(group[1:]) & facts.rolled_back or _stripped(facts, group)):
-                yield f"P3 an atomic group was torn: {group}"
+        torn = any(truth.ever.get((inc, other)) != (epoch, n + i) for i, other in enumerate(group))
+        if torn and not (set(group[1:]) & facts.rolled_back or _stripped(facts, group)):
+            yield f"P3 an atomic group was torn: {group}"
 
 
 def _stripped(facts: Facts, group: tuple[int, ...]) -> bool:
     """A withdraw leaves of a group its receipts."""
     gone = {number for drop in facts.dropped if drop.why == "withdrawn" for _, ids in drop.rows for number in ids}
     return all(number in gone for number in group if not facts.kinds[number].startswith("am.receipt"))
-
-
-class Watch:
-    """What one watcher showed, step by step."""
-
-    def __init__(self, facts: WatcherFacts, world: Facts, truth: Truth) -> None:
-        self.facts, self.world, self.truth = facts, world, truth
-        self.inc = b""
-        self.app: list[tuple[int, int, int]] = []
-        self.merged: list[tuple[int, int, int]] = []
-        self.holes: list[tuple[Spot, Spot]] = []
-        self.last: Spot = START
-        self.told: tuple[bytes, int, Spot] = (b"", 0, START)
-        self.kept = self._state()
-
-    def _state(self) -> tuple[object, ...]:
-        return self.inc, list(self.app), list(self.merged), list(self.holes), self.last, self.told
-
-    def judge(self) -> Iterator[str]:
-        for step in self.facts.story:
-            yield from getattr(self, "_on_" + step[0])(*step[1:])
-        yield from self._final()
-
-    def _on_s(self) -> Iterator[str]:
-        self.kept = self._state()
-        return iter(())
-
-    def _on_c(self) -> Iterator[str]:
-        self.inc, app, merged, holes, self.last, self.told = self.kept
-        self.app, self.merged, self.holes = list(app), list(merged), list(holes)
-        return iter(())
-
-    def _on_t(self, inc: bytes, epoch: int, parent: Spot) -> Iterator[str]:
-        if inc != self.told[0] or epoch > self.told[1]:
-            self.told = (inc, epoch, tuple(parent))
-        return iter(())
-
-    def _on_b(self, inc: bytes, position: Spot) -> Iterator[str]:
-        self.inc, self.last = inc, tuple(position)
-        self.holes.append((START, self.last))
-        return iter(())
-
-    def _on_e(self, inc: bytes, epoch: int, last: int, span: int, ids: tuple[int, ...]) -> Iterator[str]:
-        first = last - span + 1
-        if len(ids) != span:
-            yield f"P2 a merged event says {span} and holds {len(ids)}"
-        if self.inc not in (inc, b""):
-            yield "P2 events of another incarnation without a Gap"
-        self.inc = inc
-        if epoch == self.last[0]:
-            if first != self.last[1] + 1:
-                yield f"P2 {epoch}.{first} shown after {self.last}, silently"
-        elif first != 1 or self._parent(inc, epoch) != self.last:
-            yield f"P2 {epoch}.{first} (parent {self._parent(inc, epoch)}) shown after {self.last}, silently"
-        if self.told[0] == inc and epoch < self.told[1] and (epoch, first) > self.told[2]:
-            yield "P5 an event was shown that the watcher had been told is void"
-        if span > 1:
-            self.merged.append((epoch, first, last))
-        self.app += [(epoch, first + i, number) for i, number in enumerate(ids)]
-        self.last = (epoch, last)
-
-    def _parent(self, inc: bytes, epoch: int) -> Spot | None:
-        grant = self.truth.grants.get((inc, epoch))
-        return tuple(grant.parent) if grant else None
-
-    def _on_g(self, inc: bytes, position: Spot, reason: str) -> Iterator[str]:
-        position = tuple(position)
-        if reason == "reset":
-            if inc == self.inc and (inc or not self.truth.losses):
-                yield "P2 Gap(reset) though nothing was lost"
-            self.app, self.merged, self.holes, self.inc = [], [], [(START, position)], inc
-        else:
-            if self.inc not in (inc, b""):
-                yield "P2 Gap(trimmed) hides another incarnation"
-            if (inc, position) not in self.truth.bases:
-                yield f"P2 Gap(trimmed) up to {position}, which was never trimmed"
-            self.inc = inc
-            self.holes.append((self.last, position))
-        self.last = position
-
-    def _on_r(self, inc: bytes, position: Spot) -> Iterator[str]:
-        position = tuple(position)
-        if inc != self.inc:
-            yield "P2 Rewound of another incarnation"
-        if any(epoch == position[0] and first <= position[1] < last for epoch, first, last in self.merged):
-            yield f"P2 Rewound to {position}, inside a merged event that nobody can split"
-        self.merged = [(epoch, first, last) for epoch, first, last in self.merged if (epoch, last) <= position]
-        gone = [spot for spot in self.app if spot[:2] > position]
-        self.app = [spot for spot in self.app if spot[:2] <= position]
-        self.holes = [(a, min(b, position)) for a, b in self.holes if a < position]
-        here = position == START or (self.app and self.app[-1][:2] == position) or self._in_hole(position)
-        if not here:
-            yield f"P2 Rewound to {position}, where this watcher never was"
-        self.last = position
-        if self.facts.stored:
-            for spot in gone:
-                if (inc, spot[2]) not in self._withdrawn(inc):
-                    yield f"P5 stored=True showed {spot}, which was taken back though nobody withdrew it"
-
-    def _withdrawn(self, inc: bytes) -> set[tuple[bytes, int]]:
-        """What may be taken back: what was withdrawn, and after that, to come again, what was stored before it."""
-        explicit = self.truth.explicit
-        again = any(seen == inc for seen, _ in explicit)
-        return explicit | {key for key in self.truth.ever if again and key[0] == inc}
-
-    def _in_hole(self, position: Spot) -> bool:
-        return any(a <= position <= b for a, b in self.holes)
-
-    def _final(self) -> Iterator[str]:
-        truth = self.truth
-        if self.inc != truth.inc:
-            if truth.log or self.app:
-                yield "P2 the watcher ends with another incarnation than the journal"
-            return
-        must = [spot for spot in truth.log if not any(a < spot[:2] <= b for a, b in self.holes)]
-        if self.app != must:
-            at = next((i for i, (a, b) in enumerate(zip(self.app, must, strict=False)) if a != b), -1)
-            yield f"P2 the watcher ends with {len(self.app)} events, must be {len(must)}, first difference {at}"
-        elif self.last != truth.tail:
-            yield f"P2 the watcher ends at {self.last}, the log at {truth.tail}"
 
 
 def _stored(facts: Facts, truth: Truth) -> Iterator[str]:
@@ -399,9 +139,9 @@ def _withdraws(facts: Facts, truth: Truth) -> Iterator[str]:
             yield f"P6 the withdraw of epoch {epoch} was refused, and then it happened"
         doomed = set(facts.withdraws.get(request, ()))
         for spot in truth.log:
-            if spot[2] in doomed and spot[:2] > parent and spot[0] >= epoch:
-                if not _of_a_clone(spot, epoch, parent, facts, truth):
-                    yield f"P6 event {spot[2]} came back at {spot[:2]} after it was withdrawn by epoch {epoch}"
+            back = spot[2] in doomed and spot[:2] > parent and spot[0] >= epoch
+            if back and not _of_a_clone(spot, epoch, parent, facts, truth):
+                yield f"P6 event {spot[2]} came back at {spot[:2]} after it was withdrawn by epoch {epoch}"
 
 
 def _of_a_clone(spot: tuple[int, int, int], epoch: int, parent: Spot, facts: Facts, truth: Truth) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -317,27 +316,28 @@ class SimOwner:
 
     def _hear(self, how: str, call: Callable[[], Save | None]) -> Save | None:
         """Let the core decide, then look at what became of the outbox."""
-        writer = self.writer
-        header = dataclasses.replace(writer.outbox.header)
-        before = [(row.first, numbers_of(row.entries)) for row in writer.outbox.rows]
+        outbox = self.writer.outbox
+        was, events = outbox.header, outbox.events
+        instance, inc, epoch = was.instance, was.inc, was.epoch
+        before = [(row.first, row.entries) for row in outbox.rows]
         save = call()
-        left = {number for row in writer.outbox.rows for number in numbers_of(row.entries)}
-        gone = tuple((n, ids) for n, row in before if (ids := tuple(i for i in row if i not in left)))
-        fenced = writer.outbox.header.instance != header.instance
-        if gone or fenced:
-            why = "left" if fenced else how
-            self.world.facts.dropped.append(DropFact(why, self.boot, header.inc, header.epoch, gone))
-        if fenced:
-            self.left += sum(len(ids) for _, ids in gone)
-            self._fenced(how, header)
+        fenced = outbox.header.instance != instance
+        if fenced or outbox.events != events:
+            left = {number for row in outbox.rows for number in numbers_of(row.entries)}
+            rows = ((first, tuple(i for i in numbers_of(entries) if i not in left)) for first, entries in before)
+            gone = tuple((first, ids) for first, ids in rows if ids)
+            self.world.facts.dropped.append(DropFact("left" if fenced else how, self.boot, inc, epoch, gone))
+            if fenced:
+                self.left += sum(len(ids) for _, ids in gone)
+                self._fenced(how, inc, epoch)
         self._save(save)
         self.pump()
         return save
 
-    def _fenced(self, how: str, header: Header) -> None:
+    def _fenced(self, how: str, inc: bytes, epoch: int) -> None:
         self.hits["fenced by " + how] += 1
         facts = self.world.facts
-        facts.fences.append((self.boot, header.inc, header.epoch, len(facts.history)))
+        facts.fences.append((self.boot, inc, epoch, len(facts.history)))
 
     def _on_grant(self, grant: Grant) -> None:
         writer = self.writer
