@@ -18,6 +18,7 @@ AgentMQTTError
 │   ├── StoreFull                  retryable: no room on the disk
 │   ├── StoreInUse                 another living process has it
 │   ├── StoreUnusable              a directory or file that cannot be read or written
+│   ├── StoreGone                  removed, replaced or damaged while it was open
 │   └── StoreTooNew                written by a newer version
 └── ChannelError                   the journal's word about a name
     ├── NoJournal                  retryable: no journal on this broker
@@ -122,6 +123,10 @@ class StoreInUse(StoreError):
 
 class StoreUnusable(StoreError):
     """A directory or file that cannot be read or written."""
+
+
+class StoreGone(StoreError):
+    """The file was removed, replaced or found damaged while it was open; opening it anew helps."""
 
 
 class StoreTooNew(StoreError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import resource
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,10 +38,12 @@ def broker(
     """Run a broker and its journal. Prints `ready URL` when clients can connect."""
     server = {"listen": listen} if listen else None
     settings = prepare(config, verbose, root=root, server=server)
-    complete(_serve(settings, state or places.home(settings) / "broker"))
+    where = state or places.home(settings) / "broker"
+    bound: list[str] = []
+    complete(serving.anew(lambda: _serve(settings, where, bound)))
 
 
-def make(settings: Settings, store: Store | None = None) -> Broker:
+def make(settings: Settings, store: Store | None = None, listen: Sequence[str] = ()) -> Broker:
     """The broker of the settings; what the journal serves by cursor is not queued too. Raises UsageError."""
     from agentmqtt.settings import build
 
@@ -52,20 +54,23 @@ def make(settings: Settings, store: Store | None = None) -> Broker:
             f"the bundled broker needs {error.name}; install it with: pip install 'agentmqtt[broker]'"
         ) from error
     unqueued = (Topics(settings.root).all_out(),)
-    return Broker(build(BrokerSettings, {"unqueued": unqueued, **settings.server}, "server"), store=store)
+    table = {"unqueued": unqueued, **settings.server, **({"listen": listen} if listen else {})}
+    return Broker(build(BrokerSettings, table, "server"), store=store)
 
 
-async def _serve(settings: Settings, state: Path) -> None:
+async def _serve(settings: Settings, state: Path, bound: list[str]) -> None:
+    """`bound` is where it listened before: clients look there again, also if the system had chosen the port."""
     from agentmqtt.journal import Journal
 
     _allow_many_connections()
     logging.getLogger("agentmqtt.session").setLevel(logging.ERROR)  # the journal's link does not leave this process
     async with _store(state, make(settings)) as store, contextlib.AsyncExitStack() as stack:
-        server = make(settings, store)
+        server = make(settings, store, bound)
         journal = Journal(server.transport(), store, options=settings.journal_options(), alone=True)
         await stack.enter_async_context(journal)  # before the sockets, so that it misses nothing
         async with server, stack.pop_all():  # and its end before theirs
-            for address in server.addresses:
+            bound[:] = map(str, server.addresses)
+            for address in bound:
                 serving.ready(address)
             await serving.until_stopped(journal)
 

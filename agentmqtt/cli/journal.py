@@ -21,7 +21,8 @@ def journal(
 ) -> None:
     """Run a journal beside a broker of any make. Prints `ready` when it answers."""
     settings = prepare(config, verbose, broker=broker, root=root)
-    complete(_serve(settings, state or places.folder(settings) / "journal"))
+    where = state or places.folder(settings) / "journal"
+    complete(serving.anew(lambda: _serve(settings, where)))
 
 
 async def _serve(settings: Settings, state: Path) -> None:

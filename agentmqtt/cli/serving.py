@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from agentmqtt.cli.common import say
+from agentmqtt.errors import StoreGone
 from agentmqtt.store import open_store
 
 if TYPE_CHECKING:
     from agentmqtt.journal import Journal
     from agentmqtt.store.base import Store
+
+
+SOUND = 2.0
+"""Seconds that a store must have worked for it to be worth another try."""
 
 
 @contextlib.asynccontextmanager
@@ -29,6 +34,22 @@ async def journal_store(directory: Path) -> AsyncIterator[Store]:
         yield store
     finally:
         await store.close()
+
+
+async def anew(serve: Callable[[], Awaitable[None]]) -> None:
+    """Serve; when the history is removed or damaged meanwhile, begin anew with what is left of it.
+
+    Everybody is told: the channels get new incarnations, owners send again what they hold (§9.5).
+    """
+    clock = asyncio.get_running_loop().time
+    while True:
+        began = clock()
+        try:
+            return await serve()
+        except StoreGone:
+            if clock() - began < SOUND:
+                raise
+            say("WARNING: the history was lost; it starts anew")
 
 
 def ready(*words: object) -> None:

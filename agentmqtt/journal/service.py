@@ -12,7 +12,7 @@ from typing import Self
 
 from agentmqtt import wire
 from agentmqtt.core import effects as fx
-from agentmqtt.errors import StoreError, TakenOver
+from agentmqtt.errors import StoreError, StoreGone, TakenOver
 from agentmqtt.frames import JournalAlive
 from agentmqtt.journal import probe
 from agentmqtt.journal.batch import Batch
@@ -126,6 +126,9 @@ class Journal:
         error = fatal.result()
         if isinstance(error, TakenOver):
             error = TakenOver("another journal started on this broker and took over; this one has stopped")
+        self._stop(error)
+
+    def _stop(self, error: Exception) -> None:
         log.error("%s", error)
         self._desk.closed = True
         self.stopped.set_result(error)
@@ -143,7 +146,10 @@ class Journal:
     def failed(self, error: Exception) -> None:
         """Nothing of the last decisions is on disk: decide nothing more until it can be read again (§9.5)."""
         self._desk.release()
-        if self._desk.closed:
+        if self._desk.closed or self.stopped.done():
+            return
+        if isinstance(error, StoreGone):  # no waiting brings it back
+            self._stop(error)
             return
         log.error("the journal's store failed; nothing is acknowledged until it works again: %s", error)
         self._desk.closed = True

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from agentmqtt.errors import StoreError, StoreFull, StoreTooNew, StoreUnusable
+from agentmqtt.errors import StoreError, StoreFull, StoreGone, StoreTooNew, StoreUnusable
 from agentmqtt.store import files
 from agentmqtt.store.base import Done, Key, Put, Write
 from agentmqtt.store.commits import Call, Committer
@@ -129,7 +129,7 @@ class SQLiteStore:
     def _check_file(self) -> None:
         # A file that was removed can be written for ever; nobody will find again what is in it.
         if not self.path.exists() or self.path.stat().st_ino != self._inode:
-            raise StoreUnusable(f"store {self.path} was removed or replaced while it was open; restart this process")
+            raise StoreGone(f"store {self.path} was removed or replaced while it was open; restart this process")
 
     def _transact(self, calls: Sequence[Call], *, sync: bool) -> set[str]:
         db = self._writer = self._writer or _connect(self.path)
@@ -384,7 +384,7 @@ def _translate(path: Path, error: sqlite3.Error) -> StoreError:
     if code in _DAMAGED:
         with contextlib.suppress(OSError):
             _suspect(path).touch()
-        return StoreError(f"store {path} is damaged ({error}); restart this process, which sets the file aside")
+        return StoreGone(f"store {path} is damaged ({error}); restart this process, which sets the file aside")
     if code in _FORBIDDEN:
         return StoreUnusable(f"store {path} cannot be used by uid {os.geteuid()}: {error}; look at owner and mode")
     return StoreError(f"store {path}: {error}; nothing of this was written")

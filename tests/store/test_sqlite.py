@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from agentmqtt.errors import StoreError, StoreFull, StoreInUse, StoreTooNew, StoreUnusable
+from agentmqtt.errors import StoreError, StoreFull, StoreGone, StoreInUse, StoreTooNew, StoreUnusable
 from agentmqtt.store import open_store
 from agentmqtt.store import sqlite as sqlite_store
 from agentmqtt.store.base import Delete
@@ -175,10 +175,10 @@ async def test_a_file_that_was_removed_takes_no_more_writes(tmp_path: Path) -> N
     async with opened(tmp_path / "x") as store:
         await write(store, put("a"))
         (tmp_path / "x").unlink()
-        with pytest.raises(StoreUnusable):
+        with pytest.raises(StoreGone):
             await write(store, put("b"))
         (tmp_path / "x").touch()
-        with pytest.raises(StoreUnusable, match="replaced"):
+        with pytest.raises(StoreGone, match="replaced"):
             await write(store, put("b"))
 
 
