@@ -145,15 +145,18 @@ def _withdraws(facts: Facts, truth: Truth) -> Iterator[str]:
 
 
 def _of_a_clone(spot: tuple[int, int, int], epoch: int, parent: Spot, facts: Facts, truth: Truth) -> bool:
-    """Two copies of one disk, clones or an older one put back, withdrew to the same place; each counts
-    only what it had when it asked.
+    """It was on a copy of the disk, a clone or an older one put back, that is another owner by now; or both
+    copies withdrew to the same place, and each counts only what it had when it asked.
 
-    The journal cannot tell them from two processes of one disk; nothing was stored between them.
+    The journal cannot tell those from two processes of one disk; nothing was stored between them.
     """
     grants = [truth.grants[truth.inc, e] for e in range(epoch + 1, spot[0] + 1)]
     storing = facts.disk_of[grants[-1].boot] if grants else ""
     own = [g for g in grants if facts.disk_of[g.boot] == storing and g.asked is not None and tuple(g.parent) == parent]
-    others = storing in facts.restored or storing != facts.disk_of[truth.grants[truth.inc, epoch].boot]
+    first = truth.grants[truth.inc, epoch]
+    others = storing in facts.restored or storing != facts.disk_of[first.boot]
+    if others and grants[-1].instance != first.instance:
+        return True
     return others and any(spot[2] not in facts.withdraws.get(g.request, ()) for g in own)
 
 
