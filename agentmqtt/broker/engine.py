@@ -43,7 +43,7 @@ class Engine:
         keeper: Keeper | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.limits = limits
+        self.limits: Limits = limits
         self.keeper: Keeper = keeper or InMemory()
         self.sessions: dict[str, Session] = {}
         self.counters: Counter[str] = Counter()

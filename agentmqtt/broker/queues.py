@@ -33,8 +33,8 @@ class Queue:
     __slots__ = ("_bytes", "_gap", "_head", "_last", "_tail", "_tail_bytes", "_wanted", "awake", "spills")
 
     def __init__(self, *, spills: bool) -> None:
-        self.spills = spills
-        self.awake = False
+        self.spills: bool = spills
+        self.awake: bool = False
         self._head: deque[Outgoing] = deque()
         self._tail: deque[Outgoing] | None = None
         self._bytes = self._tail_bytes = 0
