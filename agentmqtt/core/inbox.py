@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import TypeAlias
 
 from agentmqtt.core.states import RECEIPT
 from agentmqtt.frames import Handed
@@ -21,34 +22,40 @@ def receipt(id_: str, outcome: CommandState, reason: Value = None) -> Entry:
     return Entry(RECEIPT, data)
 
 
+Answer: TypeAlias = Handed | Entry
+
+
 class Inbox:
     """Knows what was handed to this process, and what it answered.
 
-    `receipted` are the IDs whose receipts an earlier process left in the outbox: pass `outbox.receipted`,
-    which is emptied if the outbox is set aside. Any other iterable is copied.
+    `receipted` is `outbox.receipted`: what an earlier process answered, and the receipt once it was sent.
     """
 
-    def __init__(self, receipted: Iterable[str] = ()) -> None:
+    def __init__(self, receipted: Mapping[str, Entry | None] | None = None) -> None:
         self._known: OrderedDict[str, tuple[CommandState, Value] | None] = OrderedDict()
-        self._waiting = receipted if isinstance(receipted, set) else set(receipted)
+        self._receipted = {} if receipted is None else receipted
         self._answered_in: dict[str, tuple[bytes, int]] = {}
 
-    def on_handed(self, handed: Handed) -> Handed | Entry | None:
+    def on_handed(self, handed: Handed) -> Answer | None:
         """A command for the application, a receipt to emit again, or nothing to do.
 
-        A command that this process handled before a new epoch gets its receipt again, not its effect.
+        A command that this disk answered before a new epoch gets its receipt again, not its effect.
         """
-        if handed.id in self._waiting:
-            return None
+        if handed.id in self._receipted:
+            return self._once(handed, self._receipted[handed.id])
         if handed.id not in self._known:
             self._remember(handed.id, None)
-            self._answered_in[handed.id] = (handed.inc, handed.epoch)
-            return handed
+            return self._once(handed, handed)
         outcome = self._known[handed.id]
-        if outcome is None or self._answered_in.get(handed.id) == (handed.inc, handed.epoch):
+        return None if outcome is None else self._once(handed, receipt(handed.id, *outcome))
+
+    def _once(self, handed: Handed, answer: Answer | None) -> Answer | None:
+        """One answer in one epoch: the journal repeats what it did not see yet."""
+        epoch = (handed.inc, handed.epoch)
+        if answer is None or self._answered_in.get(handed.id) == epoch:
             return None
-        self._answered_in[handed.id] = (handed.inc, handed.epoch)
-        return receipt(handed.id, *outcome)
+        self._answered_in[handed.id] = epoch
+        return answer
 
     def settle(self, id_: str, outcome: CommandState, reason: Value = None) -> Entry:
         """The application is done with it: the receipt to emit."""

@@ -83,8 +83,8 @@ class Outbox:
     """Rows in order, and the header. A row from disk has `first` > 0 if it was appended in the header's epoch.
 
     `sealed`: this process said the last word, or an earlier one left an end that waits; nothing may be
-    emitted after it, also when it has been stored (§4.5). `receipted`: IDs of commands whose receipts
-    an earlier process left here.
+    emitted after it, also when it has been stored (§4.5). `receipted`: commands whose receipts
+    an earlier process left here, and the receipt as soon as it is stored.
     """
 
     def __init__(self, header: Header, rows: Iterable[Row] = ()) -> None:
@@ -94,7 +94,9 @@ class Outbox:
         self.next_seq = max([header.numbered, header.upto, *(row.seq for row in self.rows)]) + 1
         self.bytes = sum(row.size for row in self.rows)
         self.events = sum(len(row.entries) for row in self.rows)
-        self.receipted = {entry.data["id"] for row in self.rows for entry in row.receipts}
+        self.receipted: dict[str, Entry | None] = {
+            entry.data["id"]: None for row in self.rows for entry in row.receipts
+        }
         self._inherited = self.next_seq - 1
         self._number(lambda row: row.seq <= header.numbered or row.first > 0)
 
@@ -168,6 +170,8 @@ class Outbox:
         row = self.rows.popleft()
         self.bytes -= row.size
         self.events -= len(row.entries)
+        if row.seq <= self._inherited:
+            self.receipted.update({entry.data["id"]: entry for entry in row.receipts})
         return row
 
     def _keep(self, rows: list[Row]) -> None:

@@ -46,12 +46,19 @@ def test_a_newer_epoch_gets_the_receipt_once_more_and_no_effect(newer: Handed) -
 
 
 def test_receipts_that_an_earlier_process_left_are_on_their_way() -> None:
-    assert Inbox(["c1"]).on_handed(handed()) is None
-    left = {"c1"}
+    left: dict[str, Entry | None] = {"c1": None}
     inbox = Inbox(left)
     assert inbox.on_handed(handed()) is None
     left.clear()  # the outbox was set aside, and the receipt with it
     assert inbox.on_handed(handed()) == handed()
+
+
+def test_a_receipt_that_was_stored_in_a_lost_store_is_given_again() -> None:
+    left: dict[str, Entry | None] = {"c1": None}
+    inbox = Inbox(left)
+    left["c1"] = APPLIED  # it left the outbox
+    assert inbox.on_handed(handed()) == APPLIED
+    assert inbox.on_handed(handed()) is None  # repeated before the journal saw it
 
 
 def test_what_is_remembered_is_bounded_but_open_commands_stay() -> None:

@@ -74,8 +74,8 @@ FAULTS = (
     Fault(
         "a command handed again gets no receipt again",
         "inbox",
-        "        return receipt(handed.id, *outcome)\n\n    def settle",
-        "        return None\n\n    def settle",
+        "return None if outcome is None else self._once(handed, receipt(handed.id, *outcome))",
+        "return None",
     ),
     Fault(
         "the journal goes on after the end",
@@ -258,7 +258,7 @@ FAULTS = (
     Fault(
         "a command in the outbox's receipts is done again",
         "inbox",
-        "        if handed.id in self._waiting:\n            return None\n",
+        "        if handed.id in self._receipted:\n            return self._once(handed, self._receipted[handed.id])\n",
         "",
     ),
     Fault(
@@ -288,6 +288,12 @@ FAULTS = (
 )
 
 ONCE = (
+    Fault(
+        "a receipt of an earlier process is given once, whatever store it went to",
+        "inbox",
+        "return self._once(handed, self._receipted[handed.id])",
+        "return None",
+    ),
     Fault(
         "a restarted journal calls the owner lost",
         "ledger",
