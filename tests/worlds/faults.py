@@ -6,12 +6,13 @@ from typing import NamedTuple
 
 
 class Fault(NamedTuple):
-    """A realistic mistake: `old` becomes `new` in a module of agentmqtt/core."""
+    """A realistic mistake: `old` becomes `new` in a module of agentmqtt/core. `profile`: where to look for it."""
 
     name: str
     module: str
     old: str
     new: str
+    profile: str = "mixed"
 
 
 FAULTS = (
@@ -51,6 +52,7 @@ FAULTS = (
         "ledger",
         "return self._foreign(claim) and claim.mine < self.evidence.get(claim.inc, 0)",
         "return False",
+        profile="amnesia",
     ),
     Fault(
         "a reader takes a frame one too far",
@@ -76,6 +78,7 @@ FAULTS = (
         "inbox",
         "return None if outcome is None else self._once(handed, receipt(handed.id, *outcome))",
         "return None",
+        profile="amnesia",
     ),
     Fault(
         "the journal goes on after the end",
@@ -200,6 +203,7 @@ FAULTS = (
         "writer",
         "if header.epoch and same else []",
         "if header.epoch else []",
+        profile="amnesia",
     ),
     Fault(
         "a grant does not number anew",
@@ -293,6 +297,7 @@ ONCE = (
         "inbox",
         "return self._once(handed, self._receipted[handed.id])",
         "return None",
+        profile="amnesia",
     ),
     Fault(
         "a restarted journal calls the owner lost",
@@ -353,6 +358,7 @@ ONCE = (
         "mailbox",
         '            row = self._add(id_, "", None, "", now + DAY)\n            return',
         "            return []\n            return",
+        profile="amnesia",
     ),
     Fault("receipts that were set aside still count", "outbox", "        self.receipted.clear()\n", ""),
     Fault(
@@ -366,12 +372,14 @@ ONCE = (
         "fold",
         "        if asks and name in still:\n            return\n        self.asks.append((at, name, asks))",
         "        self.asks = [ask for ask in self.asks if ask[1] != name]\n        self.asks.append((at, name, asks))",
+        profile="withdraw",
     ),
     Fault(
         "a reader begins again with a lost incarnation",
         "reader",
         "if self._knew or self._at_end or",
         "if self.inc != NO_INC or self.position != ORIGIN or self._at_end or",
+        profile="amnesia",
     ),
     Fault(
         "a lost store knows a disk and sends it away",
@@ -390,12 +398,14 @@ ONCE = (
         "writer",
         "        if self.state is WriterState.WITHDRAWING and refusal.inc == header.inc and refusal.epoch != header.epoch:\n            return self._fence(Word.STALE, instance)\n",
         "",
+        profile="withdraw",
     ),
     Fault(
         "an owner goes on though its refusal came from another store",
         "writer",
         "        if refusal.inc != header.inc:\n            self._void(request, refusal.epoch)\n        return Save",
         "        return Save",
+        profile="amnesia",
     ),
     Fault(
         "what may have been forgotten is called expired",

@@ -67,7 +67,7 @@ def one(name: str, seeds: int, first: int) -> Verdict:
     runner = importlib.import_module("tests.worlds.__main__")
     for count in range(seeds):
         seed = first + count
-        violations, _ = runner.judge(seed, runner.profile_of(seed, "mixed"))
+        violations, _ = runner.judge(seed, runner.profile_of(seed, fault.profile))
         if violations:
             return Verdict(name, runner.kind_of(violations[0]), count + 1)
     return Verdict(name, "", seeds)
