@@ -120,7 +120,7 @@ class Ledger:
             return []
         self.inc = inc
         self.generation += 1
-        return [SaveChannel()]
+        return [SaveChannel(), Restate(urgent=False)]
 
     def _foreign(self, claim: Claim) -> bool:
         return claim.inc not in (NO_INC, self.inc)

@@ -156,13 +156,21 @@ def test_a_refusal_names_the_current_epoch(world: Callable[[], Ledger], fields: 
 def test_a_claim_mints_the_incarnation_once() -> None:
     ledger = nobody()
     effects = ledger.on_claim(claim(), "a", NOW, INC)
-    assert effects == [SaveChannel(), Tell("a", Grant(b"req", WF, INC, 1, ORIGIN, 0, 1)), Restate(urgent=True)]
+    assert effects == [
+        SaveChannel(),
+        Tell("a", Grant(b"req", WF, INC, 1, ORIGIN, 0, 1)),
+        Restate(urgent=True),
+    ]
     assert granted(ledger, boot=BOOT_A2, mine=1, replaces=1).inc == INC
 
 
 def test_a_refused_claim_mints_too() -> None:
     effects = nobody().on_claim(claim(cut=at("1.1")), "a", NOW, INC)
-    assert effects == [SaveChannel(), Tell("a", Refusal(b"req", WF, INC, 0, Why.GONE, live=False, known=False))]
+    assert effects == [
+        SaveChannel(),
+        Restate(urgent=False),
+        Tell("a", Refusal(b"req", WF, INC, 0, Why.GONE, live=False, known=False)),
+    ]
 
 
 def test_a_grant_says_what_is_stored_of_the_claimers_epoch() -> None:

@@ -131,7 +131,7 @@ def test_a_refused_frame_is_none() -> None:
 def test_a_command_waits_for_the_first_owner() -> None:
     ledger = nobody()
     effects = ledger.on_command(command(), "sender", NOW, INC)
-    assert effects[:2] == [SaveChannel(), SaveCommand(1)]
+    assert effects[:3] == [SaveChannel(), Restate(urgent=False), SaveCommand(1)]
     assert ledger.hand() == ledger.hand_again() == []
     _, handed = told(ledger.on_claim(claim(), "a", NOW, OTHER))
     assert handed == Handed(WF, INC, 1, "c1", "interrupt", None, "sender", handed.deadline, again=False)

@@ -103,6 +103,7 @@ class SimJournal:
         self.questions: list[tuple[str, Fetch]] = []
         self.restate = True
         self.ready = True
+        self.boot = self.world.bytes()
         self.world.bus.subscribe(self, "out", "own", "in", "req", "renew", "alive")
         self.world.bus.redeliver(self)
 

@@ -74,6 +74,7 @@ class SimOwner:
         self.up, self.frozen, self.linked = True, False, True
         self.boot, self.conn = world.bytes(), 1
         world.facts.disk_of[self.boot] = self.name
+        self.knows = world.journal.boot
         self.left = 0
         self.over = False
         self.pending: list[PackedRow] = []
@@ -146,6 +147,9 @@ class SimOwner:
         """Its timers: claim again, renew the lease, send again what nobody receipted."""
         if self.writer.claiming:
             self._claim()
+        elif self.writer.owned and self.knows is not self.world.journal.boot and self.world.journal.ready:
+            self.knows = self.world.journal.boot
+            self._send(self.writer.resend())
         elif self.writer.owned:
             self.world.bus.publish(self.client, "renew", Renew(self.boot, self.conn))
             if self.world.random() < 0.5:
