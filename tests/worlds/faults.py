@@ -353,13 +353,6 @@ ONCE = (
         "if page.start != self.position or page.kind is PageKind.REWOUND:",
         "if False:",
     ),
-    Fault(
-        "a receipt that comes before its command is forgotten",
-        "mailbox",
-        '            row = self._add(id_, "", None, "", now + DAY)\n            return',
-        "            return []\n            return",
-        profile="amnesia",
-    ),
     Fault("receipts that were set aside still count", "outbox", "        self.receipted.clear()\n", ""),
     Fault(
         "a frame is judged before what it says about the fork",

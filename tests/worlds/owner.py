@@ -358,7 +358,11 @@ class SimOwner:
             self.hits["receipt carried over a withdraw"] += 1
 
     def _on_refusal(self, refusal: Refusal) -> None:
+        answered = self.writer.claiming and self.writer.request == refusal.request
         self._hear("refusal", lambda: self.writer.on_refusal(refusal, self.world.bytes(), self.world.bytes()))
+        header = self.writer.outbox.header
+        if answered and self.writer.owned and header.inc == refusal.inc and header.epoch < refusal.epoch:
+            self.world.facts.lies.append("P5 an owner goes on in an epoch of which it was told that it is over")
 
     # ---- commands
 

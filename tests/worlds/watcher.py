@@ -26,6 +26,7 @@ class SimWatcher:
         self.client = f"watcher{len(world.watchers)}"
         self.stored, self.live, self.capacity, self.slow, self.at_end = stored, live, capacity, slow, at_end
         self.saved: Value = None
+        self.told = self.kept = (b"", 0)
         self.facts = WatcherFacts(self.client, stored)
         world.facts.watchers.append(self.facts)
         self.up = False
@@ -43,6 +44,9 @@ class SimWatcher:
             held_limit=self.world.held,
             first_request=self.world.fresh_number(),
         )
+        self.told = self.kept
+        if self.reader.inc == self.told[0] and self.reader.epoch < self.told[1]:
+            self.world.facts.lies.append("P5 a watcher forgot in a restart which epoch is the newest")
         self.up = self.ready = self.linked = True
         self.unread = 0
         self.world.bus.subscribe(self, "out", "status", "res:" + self.client, *(["ack"] if self.stored else []))
@@ -53,7 +57,7 @@ class SimWatcher:
     def save(self) -> None:
         """Application state and cursor in one transaction."""
         if self.reader.saved != Saved():
-            self.saved = self.reader.saved.pack()
+            self.saved, self.kept = self.reader.saved.pack(), self.told
             self.facts.story.append(("s",))
 
     def crash(self) -> None:
@@ -79,6 +83,7 @@ class SimWatcher:
         elif topic == "status":
             if message.inc == reader.inc and message.epoch >= reader.epoch and message.inc:  # older ones say nothing
                 self.facts.story.append(("t", message.inc, message.epoch, message.parent))
+                self.told = (message.inc, message.epoch)
             reader.on_status(message)
         elif isinstance(message, Page):
             self._on_page(message)
