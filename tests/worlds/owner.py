@@ -305,6 +305,9 @@ class SimOwner:
                     self.known = [*self.known[-5:], self.writer.stored]
             case Status():
                 self._hear("status", lambda: self.writer.on_status(message, self.world.bytes(), self.world.bytes()))
+                header = self.writer.outbox.header
+                if self.writer.owned and header.inc == message.inc and header.epoch < message.epoch:
+                    self.world.facts.lies.append("P5 an owner read of a newer epoch and goes on")
             case Grant():
                 self._on_grant(message)
             case Refusal():
@@ -361,7 +364,7 @@ class SimOwner:
         answered = self.writer.claiming and self.writer.request == refusal.request
         self._hear("refusal", lambda: self.writer.on_refusal(refusal, self.world.bytes(), self.world.bytes()))
         header = self.writer.outbox.header
-        if answered and self.writer.owned and header.inc == refusal.inc and header.epoch < refusal.epoch:
+        if answered and self.writer.owned and (header.inc != refusal.inc or header.epoch < refusal.epoch):
             self.world.facts.lies.append("P5 an owner goes on in an epoch of which it was told that it is over")
 
     # ---- commands
