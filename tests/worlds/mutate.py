@@ -17,7 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.worlds.faults import FAULTS, ONCE, Fault
+from tests.worlds.faults import FAULTS, Fault
+from tests.worlds.mended import ONCE
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "docs" / "WORLDS.md"

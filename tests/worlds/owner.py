@@ -10,43 +10,14 @@ from agentmqtt.core.outbox import ATTEMPT, Header, Intent, Outbox, Row
 from agentmqtt.core.states import ANSWER, ASK, END, RECEIPT, RELEASE, STATE, WriterState
 from agentmqtt.core.writer import Identity, Save, Writer
 from agentmqtt.frames import Ack, Alive, Frame, Grant, Handed, Refusal, Renew, Status
-from agentmqtt.types import ORIGIN, CommandState, Entry, Position, Value
+from agentmqtt.types import ORIGIN, CommandState, Entry, Position
+from tests.worlds.disk import Content, Disk, PackedRow
 from tests.worlds.events import note, numbers_of, tagged, text
 from tests.worlds.facts import DropFact
 from tests.worlds.journal import NAME
 
 if TYPE_CHECKING:
     from tests.worlds.world import World
-
-PackedRow = tuple[int, int, tuple[Entry, ...], int, int]
-Content = tuple[Value, dict[int, PackedRow], tuple[int, ...], bool]
-
-
-class Disk:
-    """Header, rows, and whether and what its owner wants to withdraw. `sync` is the mark of the last fsync."""
-
-    def __init__(
-        self, header: Value, rows: dict[int, PackedRow], doomed: tuple[int, ...] = (), asked: bool = False
-    ) -> None:
-        self.header, self.rows, self.doomed, self.asked = header, rows, doomed, asked
-        self.synced = self.copy()
-
-    def copy(self) -> Content:
-        return self.header, dict(self.rows), self.doomed, self.asked
-
-    def sync(self) -> None:
-        self.synced = self.copy()
-
-    def ids(self) -> list[int]:
-        return [number for row in self.rows.values() for number in numbers_of(row[2])]
-
-    def restore(self, content: Content) -> list[int]:
-        """Go back to an older content. Returns the numbers that are no longer here."""
-        before = self.ids()
-        self.header, self.rows, self.doomed, self.asked = content[0], dict(content[1]), content[2], content[3]
-        self.synced = content
-        left = set(self.ids())
-        return [number for number in before if number not in left]
 
 
 class SimOwner:
