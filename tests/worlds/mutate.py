@@ -74,7 +74,7 @@ def one(name: str, seeds: int, first: int) -> Verdict:
     return Verdict(name, "", seeds)
 
 
-def _child(name: str, seeds: int, first: int) -> Verdict:
+def child(name: str, seeds: int, first: int) -> Verdict:
     command = [sys.executable, "-m", "tests.worlds.mutate", "--one", name, "--seeds", str(seeds), "--first", str(first)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -113,7 +113,7 @@ def main() -> int:
         return 0
     names = [fault.name for fault in (*FAULTS, *ONCE) if args.only in fault.name]
     with ThreadPoolExecutor(args.jobs) as pool:
-        verdicts = list(pool.map(lambda name: _child(name, args.seeds, args.first), names))
+        verdicts = list(pool.map(lambda name: child(name, args.seeds, args.first), names))
     if args.write:
         _write(table(verdicts))
     return 0 if sum(not v.kind for v in verdicts) <= len(verdicts) // 15 else 1
