@@ -150,14 +150,17 @@ def _of_a_clone(spot: tuple[int, int, int], epoch: int, parent: Spot, facts: Fac
 
     The journal cannot tell those from two processes of one disk; nothing was stored between them.
     """
-    grants = [truth.grants[truth.inc, e] for e in range(epoch + 1, spot[0] + 1)]
-    storing = facts.disk_of[grants[-1].boot] if grants else ""
-    own = [g for g in grants if facts.disk_of[g.boot] == storing and g.asked is not None and tuple(g.parent) == parent]
     first = truth.grants[truth.inc, epoch]
-    others = storing in facts.restored or storing != facts.disk_of[first.boot]
-    if others and grants[-1].instance != first.instance:
+    grants = [truth.grants[truth.inc, e] for e in range(epoch + 1, spot[0] + 1)]
+    copies = [
+        g
+        for g in grants
+        if facts.disk_of[g.boot] in facts.restored or facts.disk_of[g.boot] != facts.disk_of[first.boot]
+    ]
+    if copies and grants[-1].instance != first.instance:
         return True
-    return others and any(spot[2] not in facts.withdraws.get(g.request, ()) for g in own)
+    same = (g for g in copies if g.asked is not None and tuple(g.parent) == parent)
+    return any(spot[2] not in facts.withdraws.get(g.request, ()) for g in same)
 
 
 def _commands(facts: Facts, truth: Truth) -> Iterator[str]:
