@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 from tests.worlds.faults import Fault
 
 ONCE = (
@@ -127,26 +130,6 @@ ONCE = (
     ),
 )
 
-PINNED = {
-    "a receipt of an earlier process is given once, whatever store it went to": 5120,
-    "a restarted journal calls the owner lost": 3,
-    "a restarted journal believes any will": 3,
-    "a receipt is withdrawn with its effect": 3,
-    "the seal goes with the row that made it": 11,
-    "a release of an earlier process releases its successor": 49,
-    "a withdraw of nothing leaves no mark": 3528,
-    "a refusal names an incarnation that is not written down": 917,
-    "a stored reader asks about an old receipt for ever": 502,
-    "a rewound page is followed over trimmed history": 1019,
-    "receipts that were set aside still count": 244,
-    "a frame is judged before what it says about the fork": 4250,
-    "a cut loses the question that it uncovers": 1084,
-    "a reader begins again with a lost incarnation": 437,
-    "a lost store knows a disk and sends it away": 62,
-    "a withdraw to what is not yet stored is asked for": 357,
-    "an owner goes on though its refusal named another epoch": 433,
-    "an owner goes on though its refusal came from another store": 3,
-    "what may have been forgotten is called expired": 97,
-    "a withdraw leaves rows without numbers": 20,
-}
-"""The seed of the first world that notices, in the profile of its fault."""
+PINS = Path(__file__).with_name("pinned.json")
+PINNED: dict[str, int] = json.loads(PINS.read_text(encoding="utf-8"))
+"""The seed of the first world that notices, in the profile of its fault. `mutate --pin` looks for them anew."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.worlds.faults import FAULTS, Fault
-from tests.worlds.mended import ONCE
+from tests.worlds.mended import ONCE, PINNED, PINS
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "docs" / "WORLDS.md"
@@ -99,6 +99,18 @@ def _write(text: str) -> None:
     TABLE.write_text(head + BEGIN + text + END + tail, encoding="utf-8")
 
 
+def pin(jobs: int, seeds: int) -> int:
+    """Look for a new seed of every mended fault whose pinned world does not show it any more. 1 if one has none."""
+    with ThreadPoolExecutor(jobs) as pool:
+        shown = pool.map(lambda fault: child(fault.name, 1, PINNED.get(fault.name, 0)), ONCE)
+        dull = [verdict.name for verdict in shown if not verdict.kind]
+        found = list(pool.map(lambda name: child(name, seeds, 0), dull))
+    seeds_of = {verdict.name: verdict.seeds - 1 for verdict in found if verdict.kind}
+    kept = {fault.name: seeds_of.get(fault.name, PINNED.get(fault.name, 0)) for fault in ONCE}
+    PINS.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+    return 0 if len(seeds_of) == len(dull) else 1
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.worlds.mutate")
     parser.add_argument("--one", default="")
@@ -107,7 +119,10 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--write", action="store_true", help="write the table to docs/WORLDS.md")
+    parser.add_argument("--pin", action="store_true", help="find new seeds for mended faults that theirs do not show")
     args = parser.parse_args()
+    if args.pin:
+        return pin(args.jobs, args.seeds)
     if args.one:
         print(json.dumps(one(args.one, args.seeds, args.first)))
         return 0
