@@ -37,6 +37,7 @@ def test_a_wrong_url_says_what_to_write(url: str) -> None:
         agentmqtt.connect(url or "://", state=":memory:")
 
 
+@pytest.mark.slow
 async def test_nobody_there() -> None:
     async with agentmqtt.connect(f"mqtt://127.0.0.1:{free_port()}", state=":memory:") as client:
         with pytest.raises(Unreachable, match="127"):
@@ -56,6 +57,7 @@ async def test_a_refused_password_is_fatal_and_does_not_show_the_password() -> N
             assert not caught.value.retryable
 
 
+@pytest.mark.slow
 async def test_no_journal_is_said_in_time_with_the_command_that_starts_one() -> None:
     async with Broker(BrokerSettings(listen=("127.0.0.1:0",))) as broker:
         url = str(broker.addresses[0])
@@ -94,6 +96,7 @@ async def test_a_state_that_cannot_be_used_is_said_at_once(tmp_path: Path) -> No
             pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "data"), [("", None), ("x" * 200, None), ("ok", {1: 2}), ("ok", float("nan"))])
 async def test_an_event_that_cannot_be_sent_is_refused(tmp_path: Path, kind: str, data: object) -> None:
     async with bundled(tmp_path) as site, site.connect("agent") as agent, agent.own("picky") as run:

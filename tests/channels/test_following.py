@@ -122,6 +122,7 @@ async def test_stored_and_paced_watchers_see_the_same(site: Site) -> None:
     assert both == ["".join(f"{n}," for n in range(200))] * 2
 
 
+@pytest.mark.slow
 async def test_one_watcher_follows_fifty_names(site: Site) -> None:
     names = [f"run {n}" for n in range(50)]
     async with site.connect("agent") as agent, site.connect("phone") as phone:
@@ -143,6 +144,7 @@ async def test_one_watcher_follows_fifty_names(site: Site) -> None:
             assert await task == "".join(f"{name}/{n} " for n in range(20))
 
 
+@pytest.mark.slow
 async def test_one_unread_name_does_not_starve_the_others(site: Site) -> None:
     """The name whose reader sleeps leaves live mode; the others go on, and it misses nothing (§6.6)."""
     from agentmqtt.options import ClientOptions

@@ -43,6 +43,7 @@ async def by_bundled(kind: str, folder: Path) -> AsyncIterator[tuple[str, dict[s
         yield str(broker.addresses[0]), {"tls_ca": tls.ca} if tls else {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("broker", "kind"),
     [

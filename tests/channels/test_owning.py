@@ -282,6 +282,7 @@ async def test_a_vanished_owner_is_lost_and_its_run_interrupted(site: Site) -> N
     await agent.__aexit__(None, None, None)
 
 
+@pytest.mark.slow
 async def test_the_journal_restarts_and_loses_nothing(site: Site) -> None:
     async with site.connect("agent") as agent, site.connect("phone") as phone:
         async with phone.watch("restart") as watched, agent.own("restart") as run:
@@ -315,6 +316,7 @@ async def test_the_journals_store_is_lost_and_everybody_says_so_and_goes_on(site
     assert any(getattr(item, "reason", "") == "reset" for item in items)
 
 
+@pytest.mark.slow
 async def test_trimmed_history_is_said(site: Site) -> None:
     await site.stop_journal()
     await site.start_journal(history_events=50)

@@ -28,6 +28,7 @@ def test_status_of_a_run_from_nothing_to_its_end(tool: Tool, name: str) -> None:
     assert (code, out.splitlines()[:3]) == (0, [f"workflow: {name}", "state: done", "owner: none"])
 
 
+@pytest.mark.slow
 def test_ls_lists_runs_as_lines_or_objects(alone: Tool) -> None:
     alone.broker = alone.start("broker", "--listen", "127.0.0.1:0").line().split()[1]
     names = ["a", "b c", "ü/#"]
@@ -40,6 +41,7 @@ def test_ls_lists_runs_as_lines_or_objects(alone: Tool) -> None:
     assert [line.split("\t")[:2] for line in lines] == [[name, "new"] for name in names]
 
 
+@pytest.mark.slow
 def test_send_says_where_the_command_is(tool: Tool, name: str) -> None:
     run = tool.start("run", name, *WAITER)
     tool.start("watch", name).line()
@@ -56,6 +58,7 @@ def test_a_command_that_nobody_takes_expires(tool: Tool, name: str) -> None:
     assert "in time" in err
 
 
+@pytest.mark.slow
 def test_text_from_stdin(tool: Tool, name: str, tmp_path: object) -> None:
     import subprocess
     import sys
@@ -70,6 +73,7 @@ def test_text_from_stdin(tool: Tool, name: str, tmp_path: object) -> None:
     assert text(tool.read(name)) == "from a pipe\n"
 
 
+@pytest.mark.slow
 def test_commands_leave_one_identity_behind_not_many(tool: Tool, name: str) -> None:
     for _ in range(3):
         assert tool("status", name)[0] == 0

@@ -18,6 +18,7 @@ COUNTS = ("import time", "for n in range(400):", " print(n, flush=True)", " time
 LOCAL = ("--listen", "127.0.0.1:0")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_ready_means_that_the_journal_answers_and_a_signal_ends_it(alone: Tool, number: signal.Signals) -> None:
     broker = alone.start("broker", *LOCAL)
@@ -33,6 +34,7 @@ def test_ready_means_that_the_journal_answers_and_a_signal_ends_it(alone: Tool, 
     assert follower.popen.poll() is None
 
 
+@pytest.mark.slow
 def test_runs_survive_kill_9_of_the_broker(alone: Tool) -> None:
     state = alone.folder / "broker"
     first = alone.start("broker", "--state", state, *LOCAL)
@@ -54,6 +56,7 @@ def test_a_taken_port_is_named_with_its_holder(alone: Tool) -> None:
         assert f"cannot listen on {url}: Address already in use; PID {holder.popen.pid}" in err
 
 
+@pytest.mark.slow
 def test_two_brokers_cannot_share_a_state(alone: Tool) -> None:
     holder = alone.start("broker", *LOCAL)
     holder.line()
@@ -103,6 +106,7 @@ def test_the_config_file_and_the_flags(alone: Tool) -> None:
     assert (code, out.split("\t")[0]) == (0, "name")
 
 
+@pytest.mark.slow
 def test_the_journal_beside_another_broker(alone: Tool) -> None:
     with mosquitto() as server:
         alone.broker = server.url
@@ -120,6 +124,7 @@ def test_the_journal_beside_another_broker(alone: Tool) -> None:
         assert as_of["as_of"] >= as_of["updated"] > 0
 
 
+@pytest.mark.slow
 def test_two_journals_that_could_not_see_each_other_do_not_fight(alone: Tool, tmp_path: Path) -> None:
     """Their presence was the same message on each connection, so each took the other for a late will."""
     with mosquitto() as server:
@@ -135,6 +140,7 @@ def test_two_journals_that_could_not_see_each_other_do_not_fight(alone: Tool, tm
         assert alone("ls")[0] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(150)  # a client may wait 15 s before it tries the broker again
 @pytest.mark.parametrize("own", [True, False], ids=["broker", "journal"])
 def test_a_history_removed_while_everybody_lives_begins_anew_by_itself(alone: Tool, own: bool) -> None:

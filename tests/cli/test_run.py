@@ -56,6 +56,7 @@ def test_whatever_comes_out_is_carried(tool: Tool, name: str) -> None:
     assert text(tool.read(name)) == expected
 
 
+@pytest.mark.slow
 def test_much_output_at_once_is_exact(tool: Tool, name: str) -> None:
     program = python("for i in range(20_000): print('line', i)")
     assert tool("run", name, *program)[0] == 0
@@ -123,6 +124,7 @@ def test_a_program_that_does_not_listen_is_killed(tool: Tool, name: str) -> None
     assert end_of(watcher.items())["result"] == {"exit": 137, "signal": "SIGKILL", "reason": "interrupted"}
 
 
+@pytest.mark.slow
 def test_an_interrupt_overtakes_input_that_nobody_reads(tool: Tool, name: str) -> None:
     """The pipe to the program is full: the messages wait, the interrupt must not."""
     run = tool.start("run", name, "--grace", "0.1", *SLEEPER)
@@ -151,6 +153,7 @@ def test_commands_wait_for_the_first_run(tool: Tool, name: str) -> None:
 # ---- ends of all kinds
 
 
+@pytest.mark.slow
 def test_kill_9_of_the_runner_kills_the_program_and_the_next_one_begins_anew(tool: Tool, name: str) -> None:
     watcher = tool.start("watch", name, "--json", "--until-end")
     family = python(
@@ -188,6 +191,7 @@ def test_with_continue_the_next_one_adds_to_it(tool: Tool, name: str) -> None:
     assert text(tool.read(name)) == f"{pid}second\n"
 
 
+@pytest.mark.slow
 def test_sigterm_stops_the_program_and_leaves_the_run_to_the_next_one(tool: Tool, name: str) -> None:
     run = tool.start("run", name, *SLEEPER)
     pid = int(text_of(tool.start("watch", name, "--json").line()))
@@ -218,6 +222,7 @@ def test_what_a_program_leaves_running_does_not_hold_up_its_end(tool: Tool, name
     assert alive(int(text(tool.read(name))))
 
 
+@pytest.mark.slow
 def test_an_ended_run_says_so_and_can_be_run_again(tool: Tool, name: str) -> None:
     assert tool("run", name, "--", "echo", "first")[0] == 0
     code, out, err = tool("run", name, "--", "echo", "second")
@@ -227,6 +232,7 @@ def test_an_ended_run_says_so_and_can_be_run_again(tool: Tool, name: str) -> Non
     assert text(tool.read(name)) == "second\n"
 
 
+@pytest.mark.slow
 def test_two_runs_of_one_name(tool: Tool, name: str) -> None:
     first = tool.start("run", name, *SLEEPER)
     watcher = tool.start("watch", name, "--json", "--until-end")
@@ -249,6 +255,7 @@ def test_two_runs_of_one_name(tool: Tool, name: str) -> None:
 # ---- without a broker
 
 
+@pytest.mark.slow
 def test_offline_it_runs_and_stores_later(alone: Tool, name: str, free_port: int) -> None:
     alone.broker = f"mqtt://127.0.0.1:{free_port}"
     marker = alone.folder / "done"
@@ -259,6 +266,7 @@ def test_offline_it_runs_and_stores_later(alone: Tool, name: str, free_port: int
     assert text(alone.read(name)) == "one\ntwo\n"
 
 
+@pytest.mark.slow
 def test_what_waits_when_it_is_killed_is_sent_by_the_next_one(alone: Tool, name: str, free_port: int) -> None:
     alone.broker = f"mqtt://127.0.0.1:{free_port}"
     run = alone.start("run", name, "--offline", "--", "echo", "kept")
@@ -278,6 +286,7 @@ def test_ctrl_c_leaves_what_waits_on_the_disk(alone: Tool, name: str, free_port:
     assert run.wait() == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "hint"), [("no-such-program", "no program"), ("/etc/passwd", "no program"), ("", "no program")]
 )

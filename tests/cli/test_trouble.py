@@ -47,24 +47,28 @@ def bare() -> Iterator[str]:
         yield server.url
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", ONE_SHOT, ids=names)
 def test_no_journal_is_said_with_the_command_that_starts_one(alone: Tool, bare: str, words: list[str]) -> None:
     alone.broker = bare
     assert f"start one with: agentmqtt journal --broker {bare}" in soon(alone, *words)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [ONE_SHOT[0], ONE_SHOT[-1]], ids=names)
 def test_no_broker_is_said(alone: Tool, free_port: int, words: list[str]) -> None:
     alone.broker = f"mqtt://127.0.0.1:{free_port}"
     assert f"no broker listens at 127.0.0.1:{free_port}; start one with: agentmqtt broker" in soon(alone, *words)
 
 
+@pytest.mark.slow
 def test_a_host_that_does_not_answer_is_said(alone: Tool) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         alone.broker = f"mqtt://127.0.0.1:{silent.getsockname()[1]}"
         assert "did not answer within 2.5 s" in soon(alone, "status", "w")
 
 
+@pytest.mark.slow
 def test_a_watcher_without_a_journal_says_so_and_waits(alone: Tool, bare: str) -> None:
     alone.broker = bare
     watcher = alone.start("watch", "w", "--until-end")

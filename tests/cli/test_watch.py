@@ -63,6 +63,7 @@ def test_two_watchers_of_one_user_both_get_everything(tool: Tool, name: str) -> 
     assert [list(watcher.lines()) for watcher in watchers] == [["a\n", "b\n", "c\n"]] * 3
 
 
+@pytest.mark.slow
 def test_from_says_where_to_begin(tool: Tool, name: str) -> None:
     run = tool.start("run", name, *ENDLESS)
     follower = tool.start("watch", name, "--json")
@@ -110,6 +111,7 @@ def held(file: Path) -> list[dict[str, Any]]:
     return fold([json.loads(line) for line in file.read_text().splitlines()])
 
 
+@pytest.mark.slow
 def test_a_file_holds_each_event_once_whatever_is_killed(tool: Tool, name: str, tmp_path: Path) -> None:
     file, dice = tmp_path / "events", random.Random(7)
     words = ("watch", name, "--until-end", "--into", file)
@@ -146,6 +148,7 @@ def test_a_file_of_something_else_is_refused(tool: Tool, name: str, tmp_path: Pa
 # ---- trouble
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_enough_is_no_error(tool: Tool, name: str) -> None:
     assert tool("run", name, *python("for i in range(30_000): print('line', i)"))[0] == 0
     watcher = tool.start("watch", name)
@@ -155,6 +158,7 @@ def test_a_reader_that_has_enough_is_no_error(tool: Tool, name: str) -> None:
     assert (watcher.wait(), watcher.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_it_survives_the_broker(alone: Tool, name: str, free_port: int) -> None:
     listen = ("broker", "--listen", f"127.0.0.1:{free_port}")
     alone.broker = f"mqtt://127.0.0.1:{free_port}"
