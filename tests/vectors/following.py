@@ -40,7 +40,7 @@ class Log:
         return self.parents[self.epoch]
 
     def emit(self, *entries: Entry) -> Frame:
-        first = sum(place.epoch == self.epoch for place in self.events) + 1
+        first = self.stored.n + 1 if self.stored.epoch == self.epoch else 1
         for n, entry in enumerate(entries, first):
             self.events[Position(self.epoch, n)] = entry
         self.stored = Position(self.epoch, first + len(entries) - 1)
