@@ -47,6 +47,7 @@ FLOORS = {
     "agentmqtt.gateway": 6,
     "agentmqtt.integrations": 6,
     "agentmqtt.testing": 6,
+    "agentmqtt.conformance": 6,
     "agentmqtt.cli": 7,
     "agentmqtt.__main__": 7,
 }

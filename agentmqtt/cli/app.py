@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from agentmqtt.cli import broker, journal, run, send, status, watch
+from agentmqtt.cli import broker, conformance, journal, run, send, status, watch
 from agentmqtt.cli.common import say
 from agentmqtt.errors import AgentMQTTError, UsageError
 from agentmqtt.version import VERSION
@@ -34,6 +34,7 @@ app.command("send")(send.send)
 app.command("interrupt")(send.interrupt)
 app.command("status")(status.status)
 app.command("ls")(status.ls)
+app.command("conformance")(conformance.conformance)
 
 
 def _show_version(asked: bool) -> None:
