@@ -70,6 +70,7 @@ class Client:
         self._answers: dict[int, asyncio.Future[Status | Listing]] = {}
         self._requests = secrets.randbelow(2**31)
         self._journal_boot = b""
+        self._journal_lives = False
         self._renewed_at = 0.0
         self._stack = contextlib.AsyncExitStack()
 
@@ -263,6 +264,10 @@ class Client:
             return error if isinstance(error, AgentMQTTError) else NoJournal(f"no link to {where}: {error}")
         if not self.session.up:
             return Unreachable(f"{where} did not answer within {self.options.patience:g} s; check address and network")
+        if self._journal_lives:
+            return NoJournal(
+                f"the journal on {where} lives, but did not answer: it is busy, or this login may not ask it that"
+            )
         return NoJournal(f"no journal answers on {where}; start one with: agentmqtt journal --broker {where}")
 
     # ---- sending
@@ -294,6 +299,7 @@ class Client:
 
     def _on_journal(self, delivery: Delivery) -> None:
         journal = wire.decode_journal(delivery.payload)
+        self._journal_lives = journal.online
         if journal.online and journal.boot != self._journal_boot:
             known, self._journal_boot = self._journal_boot, journal.boot
             if known:

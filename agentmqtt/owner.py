@@ -37,6 +37,8 @@ from agentmqtt.values import check_type, check_value
 log = logging.getLogger("agentmqtt.owner")
 
 Retry = Literal["continue", "withdraw_attempt"]
+UNHEARD = 5
+"""Times its patience that an owner repeats a claim which a living journal does not answer."""
 BREATH = 64
 """Events after which `emit` lets the event loop run."""
 
@@ -147,6 +149,11 @@ class OwnedRun:
                     await self._spool.changed.wait()
             if self._writer.claiming and now() - asked >= patience:
                 await self._host.require_journal()
+            if self._writer.claiming and now() - asked >= UNHEARD * patience:
+                raise NoJournal(
+                    f"the journal answers, but not the claim of {self.name!r}: may this login own it? "
+                    "It needs the role agent, and the name among its workflows"
+                )
         if self._writer.left_unsent:
             log.warning("%r: %d events of an earlier process were set aside", self.name, self._writer.left_unsent)
         if self._writer.outbox.sealed:

@@ -29,6 +29,8 @@ class Access:
     def __init__(self, plugins: PluginManager[Any]) -> None:
         self._plugins = plugins
         self._guarded = any(hasattr(plugin, "topic_filtering") for plugin in plugins.plugins)
+        self.knows_users = any(hasattr(plugin, "authenticate") for plugin in plugins.plugins)
+        """Whether a plugin decides about logins."""
 
     async def admit(self, connect: Connect, pipe: Pipe) -> Identity | None:
         """The identity of a login that no auth plugin refuses and at least one accepts.
@@ -78,6 +80,9 @@ class Unguarded:
     async def ask(self, action: Action, topics: Sequence[str]) -> list[bool]:
         return [True for _ in topics]
 
+    def flaw(self) -> str:
+        return ""
+
 
 class Guarded:
     """Topic plugins decide; their answers are remembered for a while so that messages do not wait for them."""
@@ -96,6 +101,9 @@ class Guarded:
 
     async def ask(self, action: Action, topics: Sequence[str]) -> list[bool]:
         return [await self._ask(action, topic) for topic in topics]
+
+    def flaw(self) -> str:
+        return ""
 
     async def _ask(self, action: Action, topic: str) -> bool:
         if (known := self.verdict(action, topic)) is not None:

@@ -143,22 +143,29 @@ class Connection:
         elif connect.will is not None and not await self._may_leave(identity, connect.will):
             self._refuse(packets.connack(packets.NOT_AUTHORISED), f"a will for {connect.will.topic!r} is not allowed")
         else:
-            self._accept(connect, identity, await self._revoked(connect, identity))
+            self._accept(connect, identity, *await self._revoked(connect, identity))
 
     @staticmethod
     async def _may_leave(identity: Identity, will: packets.LastWill) -> bool:
         return not will.topic.startswith("$") and (await identity.ask("publish", [will.topic]))[0]
 
-    async def _revoked(self, connect: packets.Connect, identity: Identity) -> list[str]:
-        """Filters of the session to be resumed that this identity may no longer have."""
+    async def _revoked(self, connect: packets.Connect, identity: Identity) -> tuple[list[str], list[int]]:
+        """Filters and flights of the session to be resumed that this identity may no longer have."""
         session = self._engine.sessions.get(connect.client_id)
         if session is None or connect.clean or session.user not in (identity.user, None):
-            return []
+            return [], []
         filters = list(session.subscriptions)
-        answers = await identity.ask("subscribe", filters)
-        return [pattern for pattern, allowed in zip(filters, answers, strict=True) if not allowed]
+        flights = {pid: copy.message.topic for pid, copy in session.inflight.items() if not copy.received}
+        may_have = await identity.ask("subscribe", filters)
+        may_get = await identity.ask("receive", list(flights.values()))
+        return (
+            [pattern for pattern, allowed in zip(filters, may_have, strict=True) if not allowed],
+            [pid for pid, allowed in zip(flights, may_get, strict=True) if not allowed],
+        )
 
-    def _accept(self, connect: packets.Connect, identity: Identity, revoked: Iterable[str]) -> None:
+    def _accept(
+        self, connect: packets.Connect, identity: Identity, filters: Iterable[str], flights: Iterable[int]
+    ) -> None:
         old, keeper = self._engine.sessions.get(connect.client_id), self._engine.keeper
         lasts = not connect.clean or (old is not None and not old.clean)
         if lasts and keeper.trouble is not None:
@@ -173,8 +180,10 @@ class Connection:
             self._refuse(packets.connack(packets.UNAVAILABLE), str(error))
             return
         self._session, self._identity, self._will = session, identity, connect.will
-        for pattern in revoked:
+        for pattern in filters:
             self._engine.unsubscribe(session, pattern)
+        for packet_id in flights:
+            self._engine.recall(session, packet_id)
         if lasts:
             keeper.then(self._greet, session, identity, connect, present)
         else:
@@ -197,6 +206,11 @@ class Connection:
         log.log(level, "%s is refused: %s", self, reason)
         self.send(answer)
         self._leave()
+
+    def review(self) -> None:
+        """Leave if the login counts no more."""
+        if self._identity is not None and (flaw := self._identity.flaw()):
+            self.fail(flaw)
 
     # -------------------------------------------------------------- keep-alive
 

@@ -30,6 +30,9 @@ class Identity(Protocol):
     async def ask(self, action: Action, topics: Sequence[str]) -> list[bool]:
         """The answers; `verdict` then knows them for a while."""
 
+    def flaw(self) -> str:
+        """Why this login counts no more; empty while it does."""
+
 
 class Speaker(Origin, Protocol):
     """The connection that a conversation runs over."""

@@ -205,6 +205,12 @@ class Engine:
             self.keeper.progressed(session, copy)
         return copy
 
+    def recall(self, session: Session, packet_id: int) -> None:
+        """Give up a flight that its reader may not have any more."""
+        copy = session.give_up(packet_id)
+        if copy is not None and session.noted(copy):
+            self.keeper.settled(session, copy)
+
     # -------------------------------------------------------------- messages
 
     def publish(

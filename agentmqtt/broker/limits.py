@@ -110,6 +110,9 @@ class BrokerSettings:
 
     `anonymous=None` lets clients in without a name where nobody but this machine can reach a
     listener and there is neither a password file nor a plugin that could know them.
+    `accounts`, `token_key` and `rules` say who gets in and what it may do (docs/SECURITY.md); `root` are
+    the first levels of agentmqtt's topics. Files are read again when they change.
+    `client_ca` signs client certificates; with `require_certificate` nobody gets in without one.
     `origins` are the web pages (`https://host`) that may connect by WebSocket; without any, those of
     this machine, or all where a password is asked for.
     `unqueued` are topic filters whose messages are not kept for a session that is offline.
@@ -123,8 +126,14 @@ class BrokerSettings:
     listen: tuple[str, ...] = ("127.0.0.1:1883",)
     anonymous: bool | None = None
     password_file: Path | None = None
+    accounts: Path | None = None
+    token_key: Path | None = None
+    rules: Path | None = None
+    root: str = "agentmqtt/v1"
     certfile: Path | None = None
     keyfile: Path | None = None
+    client_ca: Path | None = None
+    require_certificate: bool = False
     origins: tuple[str, ...] = ()
     unqueued: tuple[str, ...] = ()
     plugins: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
@@ -136,11 +145,13 @@ class BrokerSettings:
             raise UsageError(f"`unqueued` has {bad[0]!r}, which is no topic filter")
         if any(address.tls for address in addresses) and not self.certfile:
             raise UsageError("a mqtts or wss listener needs `certfile` (and `keyfile`)")
-        if not (self.lets_strangers_in or self.password_file or self.plugins):
+        if self.require_certificate and not self.client_ca:
+            raise UsageError("`require_certificate` needs `client_ca`: who signs the certificates of clients?")
+        if not (self.lets_strangers_in or self.guarded):
             open_to = ", ".join(str(address) for address in addresses if not address.loopback) or "nobody"
             raise UsageError(
                 f"nobody could log in: {open_to} is reachable from other machines; "
-                "give a `password_file`, an auth plugin, or say anonymous=True"
+                "make an account (agentmqtt user add NAME), give an auth plugin, or say anonymous=True"
             )
 
     def listeners(self) -> tuple[Address, ...]:
@@ -148,9 +159,19 @@ class BrokerSettings:
         return tuple(Address.parse(text) for text in self.listen)
 
     @property
+    def guarded(self) -> bool:
+        """Whether somebody could log in, as far as files and plugins say now."""
+        files = (self.accounts, self.token_key)
+        return bool(self.password_file or self.plugins) or any(path and path.exists() for path in files)
+
+    @property
+    def private(self) -> bool:
+        """Whether only this machine can reach a listener."""
+        return all(address.loopback for address in self.listeners())
+
+    @property
     def lets_strangers_in(self) -> bool:
         """Whether a client without a user name gets in."""
         if self.anonymous is not None:
             return self.anonymous
-        guarded = self.password_file is not None or bool(self.plugins)
-        return not guarded and all(address.loopback for address in self.listeners())
+        return not self.guarded and self.private

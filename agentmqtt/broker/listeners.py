@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import re
-import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias
 
@@ -17,7 +16,8 @@ from websockets.typing import Origin, Subprotocol
 from agentmqtt.broker.holder import holder_of
 from agentmqtt.broker.limits import Address, BrokerSettings
 from agentmqtt.broker.pipes import Client, StreamPipe
-from agentmqtt.errors import ListenError, UsageError
+from agentmqtt.broker.tls import ServerTLS
+from agentmqtt.errors import ListenError
 
 Server: TypeAlias = asyncio.Server | websockets.asyncio.server.Server
 
@@ -38,6 +38,7 @@ class Listeners:
         self._stream = stream
         self._web = web
         self._servers: list[Server] = []
+        self._tls: ServerTLS | None = None
         self.addresses: tuple[Address, ...] = ()
 
     async def open(self) -> None:
@@ -47,6 +48,8 @@ class Listeners:
             ListenError: an address is taken or not ours.
             UsageError: the certificate cannot be used.
         """
+        if any(address.tls for address in self._settings.listeners()):
+            self._tls = self._certificates()
         for address in self._settings.listeners():
             try:
                 server = await (self._serve_web(address) if address.web else self._serve_stream(address))
@@ -71,8 +74,12 @@ class Listeners:
     async def _serve_stream(self, address: Address) -> Server:
         limits = self._settings.limits
         tls: dict[str, Any] = {}
-        if address.tls:
-            tls = {"ssl": self._tls(), "ssl_handshake_timeout": limits.connect_timeout, "ssl_shutdown_timeout": 2.0}
+        if address.tls and self._tls:
+            tls = {
+                "ssl": self._tls.context,
+                "ssl_handshake_timeout": limits.connect_timeout,
+                "ssl_shutdown_timeout": 2.0,
+            }
         return await asyncio.get_running_loop().create_server(
             lambda: StreamPipe(self._stream, write_buffer=limits.write_buffer),
             address.host,
@@ -87,7 +94,7 @@ class Listeners:
             lambda socket: self._web(socket, str(address)),
             address.host,
             address.port,
-            ssl=self._tls() if address.tls else None,
+            ssl=self._tls.context if address.tls and self._tls else None,
             subprotocols=[Subprotocol("mqtt")],
             origins=self._origins(),
             compression=None,  # frames are small, and large ones are compressed by those who send them
@@ -106,14 +113,20 @@ class Listeners:
             return None
         return [None, _OWN_PAGES, *allowed]
 
-    def _tls(self) -> ssl.SSLContext:
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        certfile, keyfile = self._settings.certfile, self._settings.keyfile
-        try:
-            context.load_cert_chain(str(certfile), None if keyfile is None else str(keyfile))
-        except (OSError, ssl.SSLError) as error:
-            raise UsageError(f"the certificate {certfile} or its key {keyfile} cannot be used: {error}") from error
-        return context
+    def _certificates(self) -> ServerTLS:
+        settings = self._settings
+        assert settings.certfile is not None
+        return ServerTLS(settings.certfile, settings.keyfile, settings.client_ca, required=settings.require_certificate)
+
+    def reload(self) -> None:
+        """Use the certificate files as they are now."""
+        if self._tls is not None:
+            self._tls.reload()
+
+    def review(self) -> None:
+        """Use certificate files that changed; warn before one ends."""
+        if self._tls is not None:
+            self._tls.review()
 
 
 def _bound(address: Address, server: Server) -> Iterable[Address]:

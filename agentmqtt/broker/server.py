@@ -6,6 +6,7 @@ import asyncio
 from types import TracebackType
 from typing import Self
 
+from agentmqtt.broker.bindings import Bindings
 from agentmqtt.broker.engine import Engine
 from agentmqtt.broker.limits import Address, BrokerSettings
 from agentmqtt.broker.listeners import Listeners
@@ -16,6 +17,8 @@ from agentmqtt.errors import UsageError
 from agentmqtt.store.base import Store
 
 _SWEEP = 30.0
+_REVIEW = 1.0
+"""Seconds between looks at files that may have changed and logins that may have ended."""
 _FAREWELL = 1.0
 """Seconds that connections have to end by themselves when the broker stops."""
 
@@ -32,10 +35,12 @@ class Broker:
         self.settings: BrokerSettings = settings or BrokerSettings()
         keeper = StoreKeeper(store) if store is not None else None
         self._engine = Engine(self.settings.limits, unqueued=self.settings.unqueued, keeper=keeper)
+        self._bindings = Bindings(store)
         self._restoring: asyncio.Task[None] | None = None
         self._shell: Shell | None = None
         self._listeners: Listeners | None = None
         self._sweeper: asyncio.TimerHandle | None = None
+        self._reviewer: asyncio.TimerHandle | None = None
 
     @property
     def addresses(self) -> tuple[Address, ...]:
@@ -67,7 +72,7 @@ class Broker:
         """
         if self._shell is not None:
             raise UsageError("this broker runs already")
-        self._shell = Shell(self.settings, self._engine)
+        self._shell = Shell(self.settings, self._engine, self._bindings)
         self._listeners = Listeners(self.settings, self._shell.accept, self._shell.ws_connected)
         try:
             await self._restored()
@@ -77,13 +82,15 @@ class Broker:
             await self.stop()
             raise
         self._sweep()
+        self._review()
 
     async def stop(self) -> None:
         """Close every connection, without wills, and stop listening. Takes a few seconds at most."""
         shell, self._shell = self._shell, None
         listeners, self._listeners = self._listeners, None
-        if self._sweeper is not None:
-            self._sweeper.cancel()
+        for timer in (self._sweeper, self._reviewer):
+            if timer is not None:
+                timer.cancel()
         if shell is not None and listeners is not None:
             await self._close(shell, listeners)
         await self._engine.keeper.end()
@@ -105,6 +112,7 @@ class Broker:
 
     async def _restore(self) -> None:
         self._engine.restore(await self._engine.keeper.load(self.settings.limits))
+        await self._bindings.load()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -114,6 +122,18 @@ class Broker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
+
+    def reload(self) -> None:
+        """Read accounts, keys, rules and certificates again, now. They are also looked at every second."""
+        if self._shell is not None and self._listeners is not None:
+            self._shell.review(reload=True)
+            self._listeners.reload()
+
+    def _review(self) -> None:
+        if self._shell is not None and self._listeners is not None:
+            self._shell.review()
+            self._listeners.review()
+        self._reviewer = asyncio.get_running_loop().call_later(_REVIEW, self._review)
 
     def _sweep(self) -> None:
         self._engine.sweep()

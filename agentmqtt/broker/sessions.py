@@ -180,6 +180,11 @@ class Session:
         copy = self.inflight.get(packet_id)
         return self._settle(copy) if copy is not None and copy.received else None
 
+    def give_up(self, packet_id: int) -> Outgoing | None:
+        """A copy in flight that is not sent again, or None if there is none."""
+        copy = self.inflight.get(packet_id)
+        return None if copy is None else self._settle(copy)
+
     def _settle(self, copy: Outgoing) -> Outgoing:
         del self.inflight[copy.packet_id]
         self.held -= copy.message.cost

@@ -13,8 +13,10 @@ from amqtt.session import Session
 from websockets.asyncio.server import ServerConnection
 
 from agentmqtt.broker.access import Access
+from agentmqtt.broker.bindings import Bindings
 from agentmqtt.broker.connection import Connection, Pipe
 from agentmqtt.broker.engine import Engine
+from agentmqtt.broker.gate import Files, Gatekeeper
 from agentmqtt.broker.limits import BrokerSettings
 from agentmqtt.broker.pipes import WebSocketPipe
 from agentmqtt.errors import UsageError
@@ -26,7 +28,7 @@ _PASSWORDS = "agentmqtt.broker.passwords.PasswordFile"
 class Shell(amqtt.broker.Broker):
     """Loads plugins, runs their lifecycle, and brings every connection to the engine."""
 
-    def __init__(self, settings: BrokerSettings, engine: Engine) -> None:
+    def __init__(self, settings: BrokerSettings, engine: Engine, bindings: Bindings) -> None:
         _hush()
         try:
             super().__init__(_config(settings))
@@ -34,7 +36,15 @@ class Shell(amqtt.broker.Broker):
             cause = error.__cause__ or error
             raise UsageError(f"a plugin of the broker cannot be used: {error}: {cause}") from error
         self._engine = engine
-        self._gate = Access(self.plugins_manager)
+        files = Files(settings.accounts, settings.token_key, settings.rules)
+        self._gate = Gatekeeper(
+            files,
+            settings.root,
+            Access(self.plugins_manager),
+            bindings,
+            anonymous=settings.anonymous,
+            private=settings.private,
+        )
         self._nobody = asyncio.Event()
         self._nobody.set()
         self.connections: set[Connection] = set()
@@ -60,6 +70,14 @@ class Shell(amqtt.broker.Broker):
         self.connections.add(connection)
         self._nobody.clear()
         return connection
+
+    def review(self, *, reload: bool = False) -> None:
+        """See whether logins still count: files changed, tokens ended. Who lost its account loses its session."""
+        gone = self._gate.reload() if reload else self._gate.review()
+        for connection in list(self.connections):
+            connection.review()
+        for session in [session for session in self._engine.sessions.values() if session.user in gone]:
+            self._engine.drop(session)
 
     def _left(self, connection: Connection) -> None:
         self.connections.discard(connection)
@@ -101,7 +119,7 @@ def _config(settings: BrokerSettings) -> BrokerConfig:
         },
     }
     plugins: dict[str, Any] = {}
-    if settings.lets_strangers_in:
+    if settings.lets_strangers_in and (settings.password_file is not None or settings.plugins):
         plugins[_ANONYMOUS] = {"allow_anonymous": True}
     if settings.password_file is not None:
         plugins[_PASSWORDS] = {"password_file": str(settings.password_file)}

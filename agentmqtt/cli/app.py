@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from agentmqtt.cli import broker, conformance, journal, run, send, status, watch
+from agentmqtt.cli import accounts, broker, cert, conformance, journal, run, send, status, token, watch
 from agentmqtt.cli.common import say
 from agentmqtt.errors import AgentMQTTError, UsageError
 from agentmqtt.version import VERSION
@@ -34,6 +34,10 @@ app.command("send")(send.send)
 app.command("interrupt")(send.interrupt)
 app.command("status")(status.status)
 app.command("ls")(status.ls)
+app.add_typer(accounts.group("user"), name="user")
+app.add_typer(accounts.group("device"), name="device")
+app.command("token")(token.token)
+app.add_typer(cert.app, name="cert")
 app.command("conformance")(conformance.conformance)
 
 

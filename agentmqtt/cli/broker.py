@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agentmqtt.cli import places, serving
+from agentmqtt.cli.accounts import accounts_file, token_key_file
 from agentmqtt.cli.common import Config, Root, Verbose, complete, prepare
 from agentmqtt.errors import StoreInUse, UsageError
 from agentmqtt.names import Topics
@@ -54,7 +55,9 @@ def make(settings: Settings, store: Store | None = None, listen: Sequence[str] =
             f"the bundled broker needs {error.name}; install it with: pip install 'agentmqtt[broker]'"
         ) from error
     unqueued = (Topics(settings.root).all_out(),)
-    table = {"unqueued": unqueued, **settings.server, **({"listen": listen} if listen else {})}
+    files = {"accounts": accounts_file(settings), "token_key": token_key_file(settings)}
+    defaults = {"unqueued": unqueued, "root": settings.root, **files}
+    table = {**defaults, **settings.server, **({"listen": listen} if listen else {})}
     return Broker(build(BrokerSettings, table, "server"), store=store)
 
 

@@ -122,6 +122,9 @@ class Anybody:
             return None
         return (action, topic) not in self.denied
 
+    def flaw(self) -> str:
+        return ""
+
     async def ask(self, action: Action, topics: list[str]) -> list[bool]:
         await asyncio.sleep(0)
         self.known.update((action, topic) for topic in topics)
