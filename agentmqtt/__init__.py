@@ -25,6 +25,7 @@ from agentmqtt.errors import (
     StoreUnusable,
     TakenOver,
     TooLarge,
+    Unanswered,
     Unreachable,
     UsageError,
     WireError,
@@ -32,8 +33,8 @@ from agentmqtt.errors import (
 from agentmqtt.frames import Row, Status
 from agentmqtt.options import ClientOptions
 from agentmqtt.owner import OwnedRun
-from agentmqtt.received import Interruption, ReceivedCommand
-from agentmqtt.types import CommandState, Cursor, Event, Gap, OwnerState, Position, Rewound, RunState
+from agentmqtt.received import Interruption, Mode, ReceivedCommand
+from agentmqtt.types import CommandState, Cursor, Event, Gap, OwnerState, Position, Rewound, RunState, When
 from agentmqtt.version import VERSION
 from agentmqtt.watcher import WatchedRun
 
@@ -57,6 +58,7 @@ __all__ = [
     "Interruption",
     "LinkError",
     "LinkLost",
+    "Mode",
     "NoJournal",
     "Owned",
     "OwnedRun",
@@ -77,9 +79,11 @@ __all__ = [
     "StoreUnusable",
     "TakenOver",
     "TooLarge",
+    "Unanswered",
     "Unreachable",
     "UsageError",
     "WatchedRun",
+    "When",
     "WireError",
     "__version__",
     "connect",

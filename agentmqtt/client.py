@@ -6,28 +6,30 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self, overload
 
 from agentmqtt import wire
 from agentmqtt.commands import Receipt, Sender
 from agentmqtt.commands import make as make_command
-from agentmqtt.errors import AgentMQTTError, NoJournal, Unreachable, UsageError
+from agentmqtt.enquiries import Enquiries
+from agentmqtt.errors import NoJournal, UsageError
+from agentmqtt.family import WatchedFamily
 from agentmqtt.frames import (
     Alive,
     Command,
-    Describe,
+    CommandList,
     Grant,
     Handed,
     Listing,
-    ListRuns,
     Outcome,
     Page,
+    Recall,
     Refusal,
     Renew,
-    Row,
     Status,
+    Withdraw,
 )
 from agentmqtt.host import OwnerSide, WatcherSide
 from agentmqtt.names import Topics
@@ -37,15 +39,15 @@ from agentmqtt.session import Presence, Session
 from agentmqtt.state import State
 from agentmqtt.store.base import Store
 from agentmqtt.transport.base import Delivery, Transport
-from agentmqtt.types import Cursor, Value
-from agentmqtt.watcher import WatchedRun
+from agentmqtt.types import ORIGIN, CommandState, Cursor, Event, Value, When
+from agentmqtt.watcher import WatchedRun, read_back
 
 log = logging.getLogger("agentmqtt.client")
 
 TICK = 0.5
 
 
-class Client:
+class Client(Enquiries):
     """Made by `connect`; an async context manager. Works without a link: what is emitted waits on disk.
 
     Args:
@@ -57,20 +59,17 @@ class Client:
     def __init__(
         self, transport: Transport, store: Callable[[], Store], *, options: ClientOptions | None = None
     ) -> None:
-        self.options: ClientOptions = options or ClientOptions()
-        self.topics: Topics = Topics(self.options.root)
+        super().__init__(transport)
+        self.options = options or ClientOptions()
+        self.topics = Topics(self.options.root)
         self.boot: bytes = secrets.token_bytes(8)
-        self.client_id: str = ""
+        self.client_id = ""
         self.owners: dict[str, OwnerSide] = {}
         self.watchers: list[WatcherSide] = []
         self.state: State
-        self.session: Session
-        self._transport, self._open_store = transport, store
+        self._open_store = store
         self._sender: Sender
-        self._answers: dict[int, asyncio.Future[Status | Listing]] = {}
-        self._requests = secrets.randbelow(2**31)
         self._journal_boot = b""
-        self._journal_lives = False
         self._renewed_at = 0.0
         self._stack = contextlib.AsyncExitStack()
 
@@ -98,8 +97,7 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._stack.aclose()
-        for future in self._answers.values():
-            future.cancel()
+        self._give_up()
 
     def _make_session(self) -> Session:
         presence = Presence(self.topics.alive(self.client_id), self._alive, self._is_mine)
@@ -156,6 +154,29 @@ class Client:
         chosen: Retry = "withdraw_attempt" if reopen else retry
         return OwnedRun(self, name, retry=chosen, takeover=takeover, reopen=reopen, wait=wait, offline=offline)
 
+    @overload
+    def watch(
+        self,
+        name: str,
+        *,
+        start: str | Cursor = ...,
+        resume: bool = ...,
+        stored: bool = ...,
+        pace: float | None = ...,
+        children: Literal[False] = ...,
+    ) -> WatchedRun: ...
+
+    @overload
+    def watch(
+        self,
+        name: str,
+        *,
+        resume: bool = ...,
+        stored: bool = ...,
+        pace: float | None = ...,
+        children: Literal[True],
+    ) -> WatchedFamily: ...
+
     def watch(
         self,
         name: str,
@@ -164,7 +185,8 @@ class Client:
         resume: bool = True,
         stored: bool = False,
         pace: float | None = None,
-    ) -> WatchedRun:
+        children: bool = False,
+    ) -> WatchedRun | WatchedFamily:
         """Follow a name: `async with client.watch("report-42") as run`, then `async for event in run`.
 
         Args:
@@ -172,6 +194,7 @@ class Client:
             resume: begin where this state file was, and keep the cursor in it.
             stored: show only what the journal has stored, for consumers that act on what they read.
             pace: seconds between fetches instead of live frames, for metered links.
+            children: follow the run and every child that it announces, and theirs: yields `Told`.
 
         Raises:
             BadName: no topic can carry it.
@@ -180,7 +203,12 @@ class Client:
         self.topics.out(name)
         if isinstance(start, str) and start not in ("start", "end"):
             raise UsageError(f"start={start!r} is not 'start', 'end' or a Cursor")
-        return WatchedRun(self, name, start=start, resume=resume, stored=stored, pace=pace, buffer=self.options.buffer)
+        buffer = self.options.buffer
+        if children and start != "start":
+            raise UsageError("children=True follows a run from its start: its children are named in its log")
+        if children:
+            return WatchedFamily(self, name, resume=resume, stored=stored, pace=pace, buffer=buffer)
+        return WatchedRun(self, name, start=start, resume=resume, stored=stored, pace=pace, buffer=buffer)
 
     async def send(
         self,
@@ -190,8 +218,15 @@ class Client:
         kind: str = "message",
         expiry: float | None = None,
         id: str | None = None,
+        when: str = When.NOW,
     ) -> Receipt:
         """Send a command to whoever owns the name now, or first. Returns when the journal has stored it.
+
+        Args:
+            kind: what the owner takes it for.
+            expiry: seconds for it to be taken; a day by default.
+            id: the same one again is the same command.
+            when: `now`, `next_step` or `next_turn`: when the owner is to take it.
 
         Raises:
             NoJournal: nobody stored it in time; it stays in the outbox and is sent again.
@@ -199,7 +234,7 @@ class Client:
         """
         self.topics.out(name)
         expires = self.options.command_expiry if expiry is None else expiry
-        command = make_command(name, kind, data, expires, id_=id, limit=self.options.event)
+        command = make_command(name, kind, data, expires, id_=id, limit=self.options.event, when=when)
         receipt = await self._sender.send(command)
         try:
             await receipt.accepted(self.options.patience)
@@ -207,83 +242,45 @@ class Client:
             raise NoJournal(f"{error}; {self._nobody()}") from None
         return receipt
 
-    async def status(self, name: str) -> Status:
-        """The state of a run, now.
+    async def withdraw(self, name: str, id: str, *, timeout: float | None = None) -> CommandState:
+        """Take back a command of this client. `withdrawn`: nobody acts on it; anything else: it was too late.
+
+        `received` says that its owner has begun it; its outcome follows.
+
+        Raises:
+            TimeoutError: `timeout` seconds passed; the withdraw stays in the outbox and is sent again.
+            BadName, BadValue: it cannot be asked.
+        """
+        self.topics.out(name)
+        expiry, limit = self.options.command_expiry, self.options.event
+        receipt = await self._sender.withdraw(make_command(name, "withdraw", None, expiry, id_=id, limit=limit))
+        return await receipt.settled(timeout)
+
+    async def read(self, name: str, upto: Cursor) -> list[Event]:
+        """The stored log of a name up to a cursor, without what was withdrawn.
 
         Raises:
             NoJournal: no journal answered in time.
             BadName: no topic can carry it.
         """
-        topic = self.topics.req(name, self.client_id)
-        answer = await self._ask(lambda request: (topic, wire.encode(Describe(request, name))))
-        assert isinstance(answer, Status)
-        return answer
-
-    async def runs(self) -> AsyncIterator[Row]:
-        """Every run that the journal knows, in order of name. Raises NoJournal."""
-        after, more = "", True
-        while more:
-            page = await self._list(after)
-            for row in page.rows:
-                yield row
-            more = page.more and bool(page.rows)
-            after = page.rows[-1].workflow if page.rows else after
-
-    async def require_journal(self) -> None:
-        """Raises NoJournal or LinkError unless a journal answers."""
-        await self._list("", limit=1)
-
-    async def _list(self, after: str, limit: int = 100) -> Listing:
-        topic = self.topics.client_req(self.client_id)
-        answer = await self._ask(lambda request: (topic, wire.encode(ListRuns(request, after, limit))))
-        assert isinstance(answer, Listing)
-        return answer
-
-    async def _ask(self, make: Callable[[int], tuple[str, bytes]]) -> Status | Listing:
-        """Ask the journal until it answers, once a second."""
-        self._requests += 1
-        request = self._requests
-        future: asyncio.Future[Status | Listing] = asyncio.get_running_loop().create_future()
-        self._answers[request] = future
-        try:
-            async with asyncio.timeout(self.options.patience):
-                await self.session.connected()
-                while not future.done():
-                    self.publish(*make(request))
-                    await asyncio.wait((future,), timeout=1.0)
-                return future.result()
-        except TimeoutError:
-            raise self._nobody() from None
-        finally:
-            del self._answers[request]
-
-    def _nobody(self) -> AgentMQTTError:
-        where = self._transport.describe()
-        if not self.session.up and self.session.last_error is not None:
-            error = self.session.last_error
-            return error if isinstance(error, AgentMQTTError) else NoJournal(f"no link to {where}: {error}")
-        if not self.session.up:
-            return Unreachable(f"{where} did not answer within {self.options.patience:g} s; check address and network")
-        if self._journal_lives:
-            return NoJournal(
-                f"the journal on {where} lives, but did not answer: it is busy, or this login may not ask it that"
-            )
-        return NoJournal(f"no journal answers on {where}; start one with: agentmqtt journal --broker {where}")
+        if upto.position == ORIGIN:
+            return []
+        return await read_back(self, name, upto)
 
     # ---- sending
 
-    def publish(self, topic: str, payload: bytes) -> bool:
-        return self.session.publish(topic, payload) is not None
-
-    def _send_command(self, command: Command) -> None:
-        self.publish(self.topics.inbox(command.workflow, self.client_id), wire.encode(command))
+    def _send_command(self, command: Command | Withdraw) -> None:
+        name = command.workflow
+        withdraws = isinstance(command, Withdraw)
+        topic = self.topics.req(name, self.client_id) if withdraws else self.topics.inbox(name, self.client_id)
+        self.publish(topic, wire.encode(command))
 
     # ---- hearing
 
     def _on_response(self, delivery: Delivery) -> None:
         message = wire.decode_response(delivery.payload)
         match message:
-            case Grant() | Refusal() | Handed():
+            case Grant() | Refusal() | Handed() | Recall():
                 owner = self.owners.get(message.workflow)
                 if owner is not None:
                     owner.on_response(message)
@@ -292,10 +289,8 @@ class Client:
                     watcher.on_page(message)
             case Outcome():
                 self._sender.on_outcome(message)
-            case Status() | Listing():
-                future = self._answers.get(message.request)
-                if future is not None and not future.done():
-                    future.set_result(message)
+            case Status() | Listing() | CommandList():
+                self._answered(message)
 
     def _on_journal(self, delivery: Delivery) -> None:
         journal = wire.decode_journal(delivery.payload)

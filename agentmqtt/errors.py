@@ -25,7 +25,8 @@ AgentMQTTError
     ├── Owned                      retryable: a living owner has the name
     ├── Fenced                     a newer owner has the name; `unsent` events were left
     ├── Ended                      the run has ended; `result` holds how
-    └── Gone                       a cursor that is no longer in the log
+    ├── Gone                       a cursor that is no longer in the log
+    └── Unanswered                 nobody answered a question in time
 """
 
 from __future__ import annotations
@@ -171,3 +172,7 @@ class Ended(ChannelError):
 
 class Gone(ChannelError):
     """A cursor that is no longer in the log: trimmed or withdrawn."""
+
+
+class Unanswered(ChannelError):
+    """Nobody answered a question in time. That is no denial (PROTOCOL §7.7)."""

@@ -6,7 +6,7 @@ import dataclasses
 import enum
 from typing import NamedTuple, TypeAlias
 
-from agentmqtt.types import CommandState, Entry, OwnerState, Position, RunState, Value
+from agentmqtt.types import CommandState, Entry, OwnerState, Position, RunState, Value, When
 
 
 class Why(enum.StrEnum):
@@ -164,6 +164,26 @@ class Command:
     kind: str
     data: Value
     deadline: int = 0
+    when: When = When.NOW
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Anybody → journal on `req/{client}`: take back a command of one's own (§7.5). `deadline` is the command's."""
+
+    workflow: str
+    id: str
+    deadline: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Recall:
+    """Journal → owner on `res`: the sender wants this command back, if nobody has begun it (§7.5)."""
+
+    workflow: str
+    inc: bytes
+    epoch: int
+    id: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -179,6 +199,7 @@ class Handed:
     sender: str
     deadline: int
     again: bool
+    when: When = When.NOW
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -220,6 +241,34 @@ class Status:
     detail: Value = None
     result: Value = None
     request: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ListCommands:
+    """Anybody → journal on `req/{client}`: which commands of a run have no outcome yet? (§8.5)"""
+
+    request: int
+    workflow: str
+
+
+class PendingCommand(NamedTuple):
+    """A command without an outcome. `deadline` is milliseconds since 1970."""
+
+    id: str
+    kind: str
+    sender: str
+    state: CommandState
+    deadline: int
+    when: When
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CommandList:
+    """Journal → client on `res`: commands in the order in which they were accepted, at most 200 (§8.5)."""
+
+    request: int
+    workflow: str
+    rows: tuple[PendingCommand, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -284,5 +333,5 @@ class JournalAlive:
     event_limit: int = 32 * 1024
 
 
-Request: TypeAlias = Claim | Fetch | Describe | Command | Renew | ListRuns
-Response: TypeAlias = Grant | Refusal | Page | Handed | Outcome | Status | Listing
+Request: TypeAlias = Claim | Fetch | Describe | Command | Withdraw | ListCommands | Renew | ListRuns
+Response: TypeAlias = Grant | Refusal | Page | Handed | Recall | Outcome | Status | Listing | CommandList

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
 
 from agentmqtt.commands import Receipt
-from agentmqtt.frames import Grant, Handed, Page, Refusal, Status
+from agentmqtt.frames import Grant, Handed, Page, Recall, Refusal, Status
 from agentmqtt.names import Topics
 from agentmqtt.options import ClientOptions
 from agentmqtt.session import Session
 from agentmqtt.state import State
-from agentmqtt.types import Value
+from agentmqtt.types import CommandState, Cursor, Event, Value, When
 
 
 class OwnerSide(Protocol):
     """An owned name, as its client sees it."""
 
-    def on_response(self, message: Grant | Refusal | Handed) -> None: ...
+    def on_response(self, message: Grant | Refusal | Handed | Recall) -> None: ...
 
     def resend(self) -> None: ...
 
@@ -67,6 +69,20 @@ class Host(Protocol):
         kind: str = "message",
         expiry: float | None = None,
         id: str | None = None,
+        when: str = When.NOW,
     ) -> Receipt:
         """Send a command; returns when the journal has stored it."""
+        ...
+
+    async def read(self, name: str, upto: Cursor) -> list[Event]:
+        """The stored log of a name up to a cursor, without what was withdrawn."""
+        ...
+
+    @property
+    def own(self) -> Callable[..., AbstractAsyncContextManager[Any]]:
+        """A run of this process."""
+        ...
+
+    async def withdraw(self, name: str, id: str, *, timeout: float | None = None) -> CommandState:
+        """Take back a command."""
         ...

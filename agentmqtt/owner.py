@@ -1,49 +1,32 @@
-"""The owner's handle on one run: claim, emit, flush, commands, end (design §6)."""
+"""The owner's handle on one run: what its application does with the name (design §6)."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-import secrets
-import time
-from collections.abc import AsyncIterator
-from types import TracebackType
-from typing import Literal, Self
+import hashlib
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, ParamSpec, TypeVar, cast
 
 from agentmqtt import wire
-from agentmqtt.core.inbox import Inbox
+from agentmqtt.asking import MISSING, Asks, Question, answer
+from agentmqtt.core.memory import KEPT, Answered, Memory
 from agentmqtt.core.outbox import ATTEMPT, Intent
-from agentmqtt.core.states import END, MARK, OUTCOMES, RELEASE, STATE, WriterState
-from agentmqtt.core.writer import Identity, Save, Writer
-from agentmqtt.errors import (
-    AgentMQTTError,
-    BadValue,
-    Fenced,
-    Gone,
-    NoJournal,
-    StoreError,
-    UsageError,
-)
-from agentmqtt.frames import Grant, Handed, Refusal
-from agentmqtt.host import Host
-from agentmqtt.received import Commands, Interruption, ReceivedCommand
-from agentmqtt.session import Subscription
-from agentmqtt.spool import Spool
-from agentmqtt.transport.base import Delivery
-from agentmqtt.types import Cursor, Entry, Value
+from agentmqtt.core.states import CHILD, END, OUTCOMES, STEP
+from agentmqtt.errors import BadValue, Gone, NoJournal, Unanswered, UsageError
+from agentmqtt.ownership import Ownership, Retry, fresh
+from agentmqtt.received import Interruption, ReceivedCommand
+from agentmqtt.types import ORIGIN, Cursor, Entry, Event, Value, When
 from agentmqtt.values import check_type, check_value
 
-log = logging.getLogger("agentmqtt.owner")
+__all__ = ["OwnedRun", "Retry", "child_name"]
 
-Retry = Literal["continue", "withdraw_attempt"]
-UNHEARD = 5
-"""Times its patience that an owner repeats a claim which a living journal does not answer."""
-BREATH = 64
-"""Events after which `emit` lets the event loop run."""
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-class OwnedRun:
+class OwnedRun(Ownership):
     """One name, owned by this process, inside `async with client.own(name) as run`.
 
     Leaving normally without `end` releases the name; leaving by an exception records the error and
@@ -51,279 +34,12 @@ class OwnedRun:
     owner takes the name, the block is cancelled and the `async with` raises Fenced.
     """
 
-    def __init__(
-        self, host: Host, name: str, *, retry: Retry, takeover: bool, reopen: bool, wait: float, offline: bool
-    ) -> None:
-        self.name = name
-        self._host = host
-        self._retry, self._wait, self._offline = retry, wait, offline
-        self._identity = Identity(host.boot, takeover, reopen)
-        self._commands: Commands
-        self._spool: Spool
-        self._subscriptions: list[Subscription] = []
-        self._task: asyncio.Task[object] | None = None
-        self._fenced: Fenced | None = None
-        self._breath = 0
-        self._entered = False
-
-    # ---- what it stands for
-
-    @property
-    def _writer(self) -> Writer:
-        return self._spool.writer
-
-    @property
-    def epoch(self) -> int:
-        """The epoch that this process was granted."""
-        return self._writer.outbox.header.epoch
-
-    @property
-    def attempt(self) -> int:
-        """Which attempt this is: 1, and one more for each withdrawn one."""
-        return self._writer.attempt
-
-    @property
-    def stored(self) -> Cursor:
-        """The newest event that the journal has stored."""
-        return Cursor(self._writer.outbox.header.inc, self._writer.stored)
-
-    @property
-    def unsent(self) -> int:
-        """Events in the outbox that have no receipt yet."""
-        return self._writer.outbox.events
-
-    @property
-    def left_unsent(self) -> int:
-        """Events of an earlier process on this disk that were set aside because another owner went on."""
-        return self._writer.left_unsent
-
-    def __repr__(self) -> str:
-        return f"<OwnedRun {self.name!r} epoch {self.epoch}>"
-
-    # ---- entering and leaving
-
-    async def __aenter__(self) -> Self:
-        self._task = asyncio.current_task()
-        await self._open()
-        try:
-            if not self._offline:
-                await self._until_owned()
-        except BaseException:
-            self._close()
-            raise
-        self._entered = True
-        return self
-
-    async def _open(self) -> None:
-        host = self._host
-        outbox = await host.state.outbox(self.name)
-        window, frame = host.options.window, host.options.frame - wire.FRAME_HEAD
-        writer = Writer(self.name, outbox, self._identity, _fresh(), window=window, limit=frame)
-        self._spool = Spool(host, self.name, writer, self._hears)
-        self._commands = Commands(Inbox(outbox.receipted), self._write_receipt)
-        intend = self._retry == "withdraw_attempt" and not outbox.sealed
-        self._spool.save(self._writer.intend(ATTEMPT) if intend else Save(outbox.header, sync=True))
-        topics = host.topics
-        self._subscriptions = [
-            host.session.subscribe(topics.ack(self.name), self._on_ack),
-            host.session.subscribe(topics.status(self.name), self._on_status),
-        ]
-        for subscription in self._subscriptions:
-            subscription.on_granted = self._spool.step
-        host.owners[self.name] = self
-
-    def _hears(self) -> bool:
-        return all(subscription.standing for subscription in self._subscriptions)
-
-    async def _until_owned(self) -> None:
-        """Wait for the grant. With `wait`, a living owner is given time to go."""
-        now, patience = asyncio.get_running_loop().time, self._host.options.patience
-        asked = now()
-        while not self._writer.owned:
-            if self._writer.finished:
-                if self._writer.state is not WriterState.REFUSED or now() >= asked + self._wait:
-                    raise self._spool.failure()
-                await self._claim_afresh()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(patience):
-                    await self._spool.changed.wait()
-            if self._writer.claiming and now() - asked >= patience:
-                await self._host.require_journal()
-            if self._writer.claiming and now() - asked >= UNHEARD * patience:
-                raise NoJournal(
-                    f"the journal answers, but not the claim of {self.name!r}: may this login own it? "
-                    "It needs the role agent, and the name among its workflows"
-                )
-        if self._writer.left_unsent:
-            log.warning("%r: %d events of an earlier process were set aside", self.name, self._writer.left_unsent)
-        if self._writer.outbox.sealed:
-            await self.flush()
-            raise self._spool.failure()
-
-    async def _claim_afresh(self) -> None:
-        await asyncio.sleep(1.0)
-        old, window = self._writer, self._host.options.window
-        self._spool.writer = Writer(self.name, old.outbox, self._identity, _fresh(), window=window)
-        self._spool.step()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._entered = False
-        try:
-            if self._fenced is not None:
-                self._leave_fenced(kind)
-            if not (self._writer.finished or self._writer.outbox.sealed):
-                await self._leave(error)
-        finally:
-            self._close()
-
-    def _leave_fenced(self, kind: type[BaseException] | None) -> None:
-        """Our own cancellation of the block becomes Fenced; anything else stays what it is."""
-        assert self._fenced is not None
-        cancelled = kind is not None and issubclass(kind, asyncio.CancelledError)
-        if self._task is not None and cancelled and self._task.uncancel() == 0:
-            raise self._fenced
-        if kind is None:
-            raise self._fenced
-
-    async def _leave(self, error: BaseException | None) -> None:
-        if error is None:
-            await self._release(None)
-        elif isinstance(error, Exception):
-            await self._release({"error": f"{type(error).__name__}: {error}"[:2000]})
-
-    async def _release(self, data: Value) -> None:
-        """The last event, not a request that could overtake frames (§4.5)."""
-        with contextlib.suppress(StoreError):
-            self._append((Entry(RELEASE, data),))
-        with contextlib.suppress(TimeoutError, AgentMQTTError):
-            await self.flush(timeout=self._host.options.goodbye)
-
-    def _close(self) -> None:
-        self._commands.close(self._fenced)
-        for subscription in self._subscriptions:
-            subscription.close()
-        if self._host.owners.get(self.name) is self:
-            del self._host.owners[self.name]
-
-    # ---- emitting
-
-    async def emit(self, type: str, data: Value = None) -> None:
-        """Add an event. Returns when it is queued on this disk's outbox; `flush` waits until it is stored.
-
-        Args:
-            type: the application's name for it, 1 to 128 characters; `am.` is reserved.
-            data: a value of the CBOR subset (PROTOCOL §3).
-
-        Raises:
-            BadValue, TooLarge: nothing was emitted.
-            StoreFull: the disk has no room; nothing was emitted.
-            Fenced, Ended: this process no longer owns the run.
-        """
-        check_type(type)
-        if type.startswith("am."):
-            raise UsageError(f"{type!r}: types that begin with 'am.' are reserved; use another name")
-        await self._emit((Entry(type, data),))
-
-    async def state(self, name: str, detail: Value = None) -> None:
-        """Say what the run is doing; the last one wins in the status."""
-        await self._emit((Entry(STATE, _named(name, detail)),))
-
-    async def mark(self, name: str, detail: Value = None) -> None:
-        """Name a step in the log."""
-        await self._emit((Entry(MARK, _named(name, detail)),))
-
-    async def _emit(self, entries: tuple[Entry, ...]) -> None:
-        self._check_open()
-        while self._spool.full and self._spool.disk_error is None:
-            await self._spool.changed.wait()
-            self._check_open()
-        if self._spool.disk_error is not None:
-            raise self._spool.disk_error
-        self._append(entries)
-        self._breath += 1
-        if self._breath >= BREATH:
-            self._breath = 0
-            await asyncio.sleep(0)
-
-    def _append(self, entries: tuple[Entry, ...]) -> None:
-        self._spool.put(entries, int(time.time() * 1000))
-
-    def _write_receipt(self, entry: Entry) -> None:
-        if not self._writer.finished and not self._writer.outbox.sealed:
-            self._append((entry,))
-
-    def _check_open(self) -> None:
-        if self._fenced is not None or self._writer.finished:
-            raise self._spool.failure()
-        if self._writer.outbox.sealed:
-            raise UsageError(f"{self.name!r} is over: nothing can be emitted after end() or release")
-
-    def resend(self) -> None:
-        """A new link, or a new journal."""
-        self._spool.resend()
-
-    def tick(self, now: float) -> None:
-        self._spool.tick(now)
-
-    # ---- hearing
-
-    def _on_ack(self, delivery: Delivery) -> None:
-        self._heard(self._writer.on_ack(wire.decode_ack(delivery.payload), _fresh(), _fresh()))
-
-    def _on_status(self, delivery: Delivery) -> None:
-        if delivery.payload:
-            self._heard(self._writer.on_status(wire.decode_status(delivery.payload), _fresh(), _fresh()))
-
-    def on_response(self, message: Grant | Refusal | Handed) -> None:
-        match message:
-            case Grant():
-                self._heard(self._writer.on_grant(message))
-            case Refusal():
-                self._heard(self._writer.on_refusal(message, _fresh(), _fresh()))
-            case Handed(inc=inc, epoch=epoch):
-                header = self._writer.outbox.header
-                if self._takes_commands and (inc, epoch) == (header.inc, header.epoch):
-                    self._commands.on_handed(message)
-
-    @property
-    def _takes_commands(self) -> bool:
-        return self._writer.owned and not self._writer.outbox.sealed
-
-    def _heard(self, save: Save | None) -> None:
-        self._spool.heard(save)
-        if self._writer.state is WriterState.FENCED and self._fenced is None:
-            self._on_fenced()
-
-    def _on_fenced(self) -> None:
-        failure = self._spool.failure()
-        assert isinstance(failure, Fenced)
-        self._fenced = failure
-        self._commands.close(failure)
-        self._spool.changed.fire()
-        if self._task is not None and self._entered:
-            self._task.cancel()
-
-    # ---- waiting
-
-    async def flush(self, timeout: float | None = None) -> None:
-        """Wait until everything emitted so far is stored by the journal: it survives kill -9 and power loss.
-
-        Raises:
-            TimeoutError: `timeout` seconds passed; the events stay in the outbox and go out later.
-            Fenced: a newer owner has the name.
-        """
-        last = self._writer.outbox.next_seq - 1
-        async with asyncio.timeout(timeout):
-            while self._writer.outbox.rows and self._writer.outbox.rows[0].seq <= last:
-                if self._fenced is not None:
-                    raise self._fenced
-                if self._writer.finished:
-                    raise self._spool.failure()
-                await self._spool.changed.wait()
-        if self._fenced is not None:
-            raise self._fenced
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._memory: Memory | None = None
+        self._remembering = asyncio.Lock()
+        self._asks = Asks(lambda: self._memory)
+        self._steps: dict[str, int] = {}
 
     # ---- commands
 
@@ -334,6 +50,21 @@ class OwnedRun:
             Fenced: a newer owner has the name.
         """
         return self._commands.each()
+
+    def inbox(self, due: str = When.NOW) -> list[ReceivedCommand]:
+        """Take what is due now, without waiting, in order: at `next_step` and `next_turn` what was sent for then too.
+
+        Say of each what became of it (`applied()`, `rejected(why)`); what is left counts as applied at `end`.
+        Raises UsageError: `due` is none of the three.
+        """
+        try:
+            return self._commands.drain(When(due))
+        except ValueError:
+            raise UsageError(f"due={due!r} is not one of {', '.join(When)}") from None
+
+    def turn(self) -> None:
+        """One turn has ended: what was sent for the next step or the next turn is due now."""
+        self._commands.boundary(When.NEXT_TURN)
 
     def interruptible(self) -> Interruption:
         """A block that an interrupt cancels; it ends quietly, and `reason` says why."""
@@ -370,7 +101,7 @@ class OwnedRun:
         if not self._writer.owned:
             raise NoJournal(f"{self.name!r} is not owned yet; wait for the grant before you withdraw")
         intent: Intent = ATTEMPT if to is None else to.position
-        save = self._writer.withdraw(intent, _fresh())
+        save = self._writer.withdraw(intent, fresh())
         if save is None:
             raise Gone(f"{to} is not known to be stored in the log of {self.name!r}; flush() before you withdraw to it")
         before = self.epoch
@@ -382,10 +113,151 @@ class OwnedRun:
         if self.epoch == before:
             raise Gone(f"{to} is no longer in the log of {self.name!r}; nothing was withdrawn")
 
+    # ---- what it did before
 
-def _named(name: str, detail: Value) -> Value:
-    return {"name": name} if detail is None else {"name": name, "detail": detail}
+    async def history(self) -> AsyncIterator[Event]:
+        """What this run has said so far and what still counts, from the journal and from this disk's outbox.
+
+        Text may come merged (`Event.span`). Raises NoJournal, Fenced.
+        """
+        for event in await self._read_back():
+            yield event
+
+    async def _read_back(self) -> list[Event]:
+        """The log up to what is stored now, then what this disk has not sent yet."""
+        header, upto = self._writer.outbox.header, self.stored
+        waiting = [entry for row in self._writer.outbox.rows for entry in row.entries]
+        events = await self._host.read(self.name, Cursor(upto.inc, max(upto.position, header.parent)))
+        here = Cursor(header.inc, ORIGIN)
+        return [*events, *(Event(here, entry.type, entry.data, 0) for entry in waiting)]
+
+    async def _remember(self) -> Memory:
+        async with self._remembering:
+            if self._memory is None:
+                memory = Memory()
+                for event in await self._read_back():
+                    if event.type in KEPT:
+                        memory.add(Entry(event.type, event.data))
+                self._memory = memory
+        return self._memory
+
+    async def step(self, name: str, fn: Callable[P, Awaitable[T] | T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do something once: its result is stored in the log, and a later owner gets it instead of doing it again.
+
+        A step is known by its name, its arguments and how often just this was done before. An exception
+        is not stored. A withdrawn attempt takes its results with it.
+
+        Args:
+            fn: a function, or a coroutine function; its result is a value of the CBOR subset (PROTOCOL §3).
+
+        Raises:
+            BadValue: arguments or result cannot be stored; TooLarge: the result is above the event limit.
+                The step was done, and nothing of it was stored: it is done again next time.
+            NoJournal: what was done before cannot be read. Fenced, Ended.
+        """
+        check_type(name)
+        memory = await self._remember()
+        key = _key(name, list(args), dict(kwargs))
+        n = self._steps[key] = self._steps.get(key, 0) + 1
+        self._commands.boundary(When.NEXT_STEP)
+        if memory.has_result(key, n):
+            return cast("T", memory.result(key, n))
+        made = fn(*args, **kwargs)
+        result = await made if inspect.isawaitable(made) else made
+        entry = Entry(STEP, {"name": name, "key": key, "n": n, "result": result})
+        await self._emit((entry,))
+        memory.add(entry)
+        await self._stored_soon()
+        return cast("T", result)
+
+    async def _stored_soon(self) -> None:
+        """Wait for the journal, but not for a link: offline, this disk has it."""
+        if self._host.session.up:
+            with contextlib.suppress(TimeoutError):
+                await self.flush(timeout=self._host.options.patience)
+
+    # ---- questions
+
+    async def ask(
+        self,
+        question: Value,
+        *,
+        choices: Sequence[Value] | None = None,
+        schema: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+        default: Any = MISSING,
+        by: Sequence[str] | None = None,
+    ) -> Value:
+        """Ask whoever answers first; the answer is stored when this returns, and a later owner that asks the
+        same gets it without asking again.
+
+        Args:
+            choices: what may be answered, compared by type and value.
+            schema: a JSON Schema for the answer; needs `agentmqtt[schema]`.
+            timeout: seconds until nobody is waited for any more: that is no denial.
+            default: what is returned then.
+            by: client IDs that may answer; everybody who may send to this run by default.
+
+        Raises:
+            Unanswered: `timeout` seconds passed, and there is no default.
+            BadValue, UsageError: it cannot be asked so. NoJournal, Fenced.
+        """
+        asked = Question.make(question, choices, schema, by)
+        memory = await self._remember()
+        id_ = self._asks.name(asked)
+        said = memory.answers.get(id_)
+        if said is None:
+            if id_ not in memory.asked:
+                await self._emit((asked.event(id_, timeout),))
+            said = await self._answered(id_, asked, timeout, default)
+            await self._stored_soon()
+        if said.expired and default is MISSING:
+            raise Unanswered(f"nobody answered {question!r} of {self.name!r} within {timeout:g} s; that is no denial")
+        return default if said.expired else said.value
+
+    async def _answered(self, id_: str, asked: Question, timeout: float | None, default: Any) -> Answered:
+        future = self._asks.open(id_, asked)
+        try:
+            self._commands.judge_answers()
+            return await asyncio.wait_for(future, timeout)
+        except TimeoutError:
+            said = Answered(None if default is MISSING else default, "", expired=True)
+            await self._emit((answer(id_, said),))
+            self._asks.remember(id_, said)
+            return said
+        finally:
+            self._asks.close(id_)
+
+    def _take_answer(self, command: ReceivedCommand) -> bool:
+        return self._asks.take(command)
+
+    # ---- children
+
+    @contextlib.asynccontextmanager
+    async def child(self, name: str, **options: Any) -> AsyncIterator[OwnedRun]:
+        """A run of its own below this one: `async with run.child("search") as sub`. Options are those of `own`.
+
+        It is announced in this run's log; `watch(name, children=True)` follows both.
+        """
+        workflow = child_name(self.name, name)
+        memory = await self._remember()
+        if workflow not in memory.children:
+            entry = Entry(CHILD, {"name": name, "wf": workflow})
+            await self._emit((entry,))
+            memory.add(entry)
+        async with self._host.own(workflow, **options) as run:
+            yield run
 
 
-def _fresh() -> bytes:
-    return secrets.token_bytes(8)
+def child_name(parent: str, child: str) -> str:
+    """The workflow ID of a child: `parent/child`, in which a slash or % of the child's name is written %2F or %25."""
+    if not child:
+        raise UsageError(f"a child of {parent!r} needs a name")
+    return f"{parent}/{child.replace('%', '%25').replace('/', '%2F')}"
+
+
+def _key(name: str, args: list[Value], kwargs: dict[str, Value]) -> str:
+    """Name and arguments of a step, as one short text."""
+    check_value(args, "args")
+    check_value(kwargs, "kwargs")
+    return hashlib.sha256(wire.pack([name, args, kwargs])).hexdigest()[:24]

@@ -12,24 +12,29 @@ from agentmqtt.frames import (
     Alive,
     Claim,
     Command,
+    CommandList,
     Describe,
     Fetch,
     Grant,
     Handed,
     Item,
     JournalAlive,
+    ListCommands,
     Listing,
     ListRuns,
     Outcome,
     Page,
     PageKind,
+    PendingCommand,
+    Recall,
     Refusal,
     Renew,
     Row,
     Status,
     Why,
+    Withdraw,
 )
-from agentmqtt.types import CommandState, OwnerState, RunState, Value
+from agentmqtt.types import CommandState, OwnerState, RunState, Value, When
 
 VERSION: Final = 1
 _REQUIRED: Final = object()
@@ -190,6 +195,24 @@ def _read_row(row: Any) -> Row:
     )
 
 
+def _read_commands(value: Any) -> tuple[PendingCommand, ...]:
+    return tuple(_read_command(row) for row in v.array(value))
+
+
+def _read_command(row: Any) -> PendingCommand:
+    if type(row) is not list or len(row) < 6:
+        raise v.Misfit(f"holds {v.show(row)}, not [id, kind, sender, state, deadline, when]")
+    id_, kind, sender, state, deadline, when = row[:6]
+    return PendingCommand(
+        v.label(id_),
+        v.label(kind),
+        v.label(sender),
+        v.one_of(CommandState)(state),
+        v.count(deadline),
+        v.one_of(When)(when),
+    )
+
+
 # --- the messages --------------------------------------------------------------------------------
 
 _run_state = v.one_of(RunState)
@@ -207,6 +230,7 @@ _CONN: Final = Field("conn", "conn", v.count)
 _ID: Final = Field("id", "id", v.label)
 _STORED: Final = Field("stored", "stored", v.count)
 _DEADLINE: Final = Field("deadline", "deadline", v.count, 0)
+_WHEN: Final = Field("when", "when", v.one_of(When), When.NOW)
 
 
 def _flag(name: str, key: str) -> Field:
@@ -248,6 +272,7 @@ FETCH: Final = Map(
     ),
 )
 DESCRIBE: Final = Map("describe", Describe, (_NUMBER, _WF))
+WITHDRAW: Final = Map("withdraw", Withdraw, (_WF, _ID, _DEADLINE))
 RENEW: Final = Map("renew", Renew, (_BOOT, _CONN))
 LIST: Final = Map(
     "list", ListRuns, (_NUMBER, Field("after", "after", v.text, ""), Field("limit", "limit", v.count, 100))
@@ -298,8 +323,10 @@ HANDED: Final = Map(
         Field("sender", "from", v.label),
         _DEADLINE,
         _flag("again", "again"),
+        _WHEN,
     ),
 )
+RECALL: Final = Map("recall", Recall, (_WF, _INC, _EPOCH, _ID))
 OUTCOME: Final = Map(
     "outcome",
     Outcome,
@@ -330,6 +357,8 @@ STATUS: Final = Map(
         _NUMBER,
     ),
 )
+COMMANDS: Final = Map("commands", ListCommands, (_NUMBER, _WF))
+PENDING: Final = Map("pending", CommandList, (_NUMBER, _WF, Field("rows", "rows", _read_commands)))
 LISTING: Final = Map("listing", Listing, (_NUMBER, Field("rows", "rows", _read_rows), Field("more", "more", v.flag)))
 ALIVE: Final = Map("alive", Alive, (_BOOT, _CONN, Field("online", "online", v.flag)))
 JOURNAL: Final = Map(
@@ -346,10 +375,14 @@ JOURNAL: Final = Map(
     ),
 )
 # A command's own kind stands where other messages have theirs: people type {"kind":"interrupt"}.
-COMMAND: Final = Map("command", Command, (_ID, _WF, Field("kind", "kind", v.label), _value("data", "data"), _DEADLINE))
+COMMAND: Final = Map(
+    "command", Command, (_ID, _WF, Field("kind", "kind", v.label), _value("data", "data"), _DEADLINE, _WHEN)
+)
 
-REQUESTS: Final = {shape.kind: shape for shape in (CLAIM, FETCH, DESCRIBE, RENEW, LIST)}
-RESPONSES: Final = {shape.kind: shape for shape in (GRANT, REFUSAL, PAGE, HANDED, OUTCOME, STATUS, LISTING)}
+REQUESTS: Final = {shape.kind: shape for shape in (CLAIM, FETCH, DESCRIBE, WITHDRAW, COMMANDS, RENEW, LIST)}
+RESPONSES: Final = {
+    shape.kind: shape for shape in (GRANT, REFUSAL, PAGE, HANDED, RECALL, OUTCOME, STATUS, LISTING, PENDING)
+}
 BY_CLASS: Final[dict[Any, Map]] = {
     shape.cls: shape for shape in (*REQUESTS.values(), *RESPONSES.values(), ALIVE, JOURNAL, COMMAND)
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 import string
+from collections.abc import Sequence
 
 from agentmqtt import wire
 from agentmqtt.core.outbox import Header, Outbox, Row
@@ -15,7 +16,7 @@ from agentmqtt.core.reader import Saved
 from agentmqtt.frames import Command
 from agentmqtt.names import is_client_id
 from agentmqtt.store.base import MAX, Delete, Key, Put, Store, Write
-from agentmqtt.types import Entry
+from agentmqtt.types import Entry, Value, When
 
 IDENTITY, HEADER, ROW, CURSOR, SENT = "identity", "outbox", "row", "cursor", "sent"
 _ALPHABET = string.ascii_letters + string.digits
@@ -84,25 +85,37 @@ class State:
         found = await self.store.scan(CURSOR, Key(name), Key(name))
         return Saved.unpack(wire.unpack(found[0][1])) if found else None
 
+    async def below(self, prefix: str) -> list[str]:
+        """Names that begin with a prefix and whose place is kept."""
+        found = await self.store.scan(CURSOR, Key(prefix, -MAX, -MAX), Key(prefix + "\U0010ffff", MAX, MAX))
+        return [key.name for key, _ in found]
+
     def save(self, name: str, saved: Saved) -> None:
         """Keep where a reader is. Survives kill -9; after power loss some events may come again."""
         self.store.submit([Put(CURSOR, Key(name), wire.pack(saved.pack()))], sync=False)
 
     # ---- commands
 
-    async def sent(self) -> list[tuple[int, Command]]:
-        """Commands whose outcome was not known when the last process stopped."""
+    async def sent(self) -> list[tuple[int, Command, bool]]:
+        """Commands whose outcome was not known when the last process stopped, and whether it wanted them back."""
         found = await self.store.scan(SENT, Key(""), Key("", MAX, MAX))
-        return [(key.a, Command(*wire.unpack(body))) for key, body in found]
+        return [(key.a, *_command(wire.unpack(body))) for key, body in found]
 
     @staticmethod
-    def command(seq: int, command: Command) -> Put:
+    def command(seq: int, command: Command, *, withdrawn: bool = False) -> Put:
         body = [command.id, command.workflow, command.kind, command.data, command.deadline]
-        return Put(SENT, Key("", seq), wire.pack(body))
+        return Put(SENT, Key("", seq), wire.pack([*body, str(command.when), withdrawn]))
 
     @staticmethod
     def settled(seq: int) -> Delete:
         return Delete(SENT, Key("", seq), Key("", seq, MAX))
+
+
+def _command(body: Sequence[Value]) -> tuple[Command, bool]:
+    """A record of this version, or of one that knew neither `when` nor withdrawing."""
+    id_, workflow, kind, data, deadline = body[:5]
+    when, withdrawn = body[5:7] if len(body) > 5 else (When.NOW, False)
+    return Command(id_, workflow, kind, data, deadline, When(when)), bool(withdrawn)
 
 
 def _row(seq: int, body: bytes, header: Header) -> Row:

@@ -115,13 +115,24 @@ class OwnerState(enum.StrEnum):
     LOST = "lost"
 
 
+class When(enum.StrEnum):
+    """When an owner is to take a command (§7.1): at once, between two steps, or between two turns."""
+
+    NOW = "now"
+    NEXT_STEP = "next_step"
+    NEXT_TURN = "next_turn"
+
+
 class CommandState(enum.StrEnum):
-    """Life of a command (§7). The last five are final; `queued` says that the journal has no room yet."""
+    """Life of a command (§7). The last seven are final; `queued` says that the journal has no room yet."""
 
     QUEUED = "queued"
     ACCEPTED = "accepted"
+    RECEIVED = "received"
     APPLIED = "applied"
     REJECTED = "rejected"
     EXPIRED = "expired"
     TOO_LATE = "too_late"
+    WITHDRAWN = "withdrawn"
+    SUPERSEDED = "superseded"
     UNKNOWN = "unknown"

@@ -13,9 +13,10 @@ from agentmqtt.commands import Receipt
 from agentmqtt.core.reader import Delivered, Reader, Saved
 from agentmqtt.frames import Fetch, Page, Status
 from agentmqtt.host import Host
+from agentmqtt.received import ANSWER, INTERRUPT, Mode, interrupt_data
 from agentmqtt.session import Subscription
 from agentmqtt.transport.base import Delivery
-from agentmqtt.types import NO_INC, ORIGIN, Cursor, Value
+from agentmqtt.types import NO_INC, ORIGIN, CommandState, Cursor, Event, Rewound, Value, When
 from agentmqtt.waiting import Signal
 
 ANSWER_WITHIN = 2.0
@@ -191,19 +192,66 @@ class WatchedRun:
 
     # ---- steering
 
-    async def send(self, data: Value, *, kind: str = "message", expiry: float | None = None) -> Receipt:
-        """Send a command to the run's owner. Returns when the journal has stored it.
+    async def send(
+        self,
+        data: Value,
+        *,
+        kind: str = "message",
+        expiry: float | None = None,
+        id: str | None = None,
+        when: str = When.NOW,
+    ) -> Receipt:
+        """Send a command to the run's owner. Returns when the journal has stored it; see `Client.send`.
 
         Raises:
             NoJournal: nobody stored it in time; it stays in the outbox and is sent again.
-            BadValue, TooLarge: `data` cannot be sent.
+            BadValue, TooLarge, UsageError: it cannot be sent.
         """
-        return await self._host.send(self.name, data, kind=kind, expiry=expiry)
+        return await self._host.send(self.name, data, kind=kind, expiry=expiry, id=id, when=when)
 
-    async def interrupt(self, reason: str = "", *, expiry: float | None = None) -> Receipt:
-        """Ask the owner to stop what it is doing. Returns when the journal has stored it; see `send`."""
-        return await self._host.send(self.name, reason, kind="interrupt", expiry=expiry)
+    async def interrupt(
+        self, reason: str = "", *, mode: str = Mode.STOP, expiry: float | None = None, id: str | None = None
+    ) -> Receipt:
+        """Ask the owner to stop what it is doing. Returns when the journal has stored it; see `Client.send`.
+
+        Args:
+            mode: `stop`, `pause`, or `after_step`: when the step that it is at has ended.
+
+        The receipt is `received` once the owner has it, and `applied` when the work has really stopped.
+        """
+        return await self._host.send(self.name, interrupt_data(reason, mode), kind=INTERRUPT, expiry=expiry, id=id)
+
+    async def answer(self, id: str, value: Value, *, expiry: float | None = None) -> Receipt:
+        """Answer a question of the run, by the ID of its `am.ask` event. The first answer that fits wins.
+
+        The receipt is `applied` if it was this one, `superseded` if another came first, `rejected` if it does not fit.
+        """
+        return await self._host.send(self.name, {"ask": id, "value": value}, kind=ANSWER, expiry=expiry)
+
+    async def withdraw(self, id: str, *, timeout: float | None = None) -> CommandState:
+        """Take back a command of this client; see `Client.withdraw`."""
+        return await self._host.withdraw(self.name, id, timeout=timeout)
 
     async def status(self) -> Status:
         """The state of the run, now. Raises NoJournal."""
         return await self._host.status(self.name)
+
+
+async def read_back(host: Host, name: str, upto: Cursor) -> list[Event]:
+    """What is stored of a name up to a cursor. Raises NoJournal: nothing more came within its patience."""
+    kept: list[Event] = []
+    reading = WatchedRun(host, name, start="start", resume=False, stored=True, pace=None, buffer=host.options.buffer)
+    async with reading as run:
+        while True:
+            try:
+                async with asyncio.timeout(host.options.patience):
+                    item = await anext(run)
+            except TimeoutError:
+                await host.require_journal()
+                continue
+            if isinstance(item, Event):
+                kept.append(item)
+            elif isinstance(item, Rewound):
+                kept = [event for event in kept if event.cursor.position <= item.cursor.position]
+            if item.cursor.position >= upto.position:
+                return [event for event in kept if event.cursor.position <= upto.position]

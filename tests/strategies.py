@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from agentmqtt import frames as f
-from agentmqtt.types import CommandState, Entry, OwnerState, Position, RunState
+from agentmqtt.types import CommandState, Entry, OwnerState, Position, RunState, When
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 LABELS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
@@ -63,6 +63,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "why": st.sampled_from(f.Why),
     "state": st.sampled_from(RunState),
     "owner": st.sampled_from(OwnerState),
+    "when": st.sampled_from(When),
     "items": items(),
     "lease": st.floats(0.1, 1e6),
     "rows": st.lists(
@@ -77,6 +78,8 @@ REQUESTS = st.one_of(
     build(f.Claim, attempt=st.booleans()),
     build(f.Fetch, request=COUNTS),
     build(f.Describe, request=COUNTS),
+    build(f.Withdraw),
+    build(f.ListCommands, request=COUNTS),
     build(f.Renew),
     build(f.ListRuns, request=COUNTS),
 )
@@ -85,6 +88,17 @@ RESPONSES = st.one_of(
     build(f.Refusal),
     build(f.Page, request=COUNTS, kind=st.sampled_from(f.PageKind)),
     build(f.Handed),
+    build(f.Recall),
+    build(
+        f.CommandList,
+        request=COUNTS,
+        rows=st.lists(
+            st.builds(
+                f.PendingCommand, LABELS, LABELS, LABELS, st.sampled_from(CommandState), COUNTS, st.sampled_from(When)
+            ),
+            max_size=4,
+        ).map(tuple),
+    ),
     build(f.Outcome, state=st.sampled_from(CommandState)),
     build(f.Status, request=COUNTS),
     build(f.Listing, request=COUNTS),

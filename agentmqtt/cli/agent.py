@@ -195,6 +195,7 @@ async def _pump(run: OwnedRun, child: Child, pipe: asyncio.StreamReader, type_: 
         data = await child.read(pipe)
         for text in lines.feed(data):
             await _emit(run, type_, text)
+            run.turn()  # a program's step is what it prints at once
 
 
 async def _emit(run: OwnedRun, type_: str, text: str) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from agentmqtt.cli import accounts, broker, cert, conformance, journal, run, send, status, token, watch
+from agentmqtt.cli import accounts, broker, cert, conformance, journal, run, send, status, steer, token, watch
 from agentmqtt.cli.common import say
 from agentmqtt.errors import AgentMQTTError, UsageError
 from agentmqtt.version import VERSION
@@ -32,6 +32,9 @@ app.command("run")(run.run)
 app.command("watch")(watch.watch)
 app.command("send")(send.send)
 app.command("interrupt")(send.interrupt)
+app.command("answer")(steer.answer)
+app.command("withdraw")(steer.withdraw)
+app.command("inbox")(steer.inbox)
 app.command("status")(status.status)
 app.command("ls")(status.ls)
 app.add_typer(accounts.group("user"), name="user")

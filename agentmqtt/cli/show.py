@@ -10,6 +10,7 @@ import sys
 from typing import Protocol
 
 from agentmqtt.core.states import END, MARK, RECEIPT, RELEASE, STATE
+from agentmqtt.family import Told
 from agentmqtt.types import Event, Gap, Rewound
 
 Item = Event | Gap | Rewound
@@ -91,6 +92,16 @@ def describe(event: Event) -> str:
             return f"{word.removeprefix('am.')}: {data.get('name')}{detail}"
         case str(word) if word == RECEIPT:
             return f"command {data.get('outcome')}{_because(data)}"
+        case "am.received":
+            return "command received"
+        case "am.ask":
+            return f"asks: {data.get('question')} (agentmqtt answer WORKFLOW {data.get('id')} VALUE)"
+        case "am.answer":
+            return "nobody answered in time" if data.get("expired") else f"answered: {_short(data.get('value'))}"
+        case "am.step":
+            return f"step {data.get('name')}"
+        case "am.child":
+            return f"child {data.get('name')}"
         case str(word) if word == END:
             result = f" {_short(data['result'])}" if "result" in data else ""
             return f"ended: {data.get('outcome')}{result}"
@@ -98,6 +109,25 @@ def describe(event: Event) -> str:
             return f"the owner left{_because(data)}"
         case _:
             return f"{event.type} {_short(event.data)}"
+
+
+def family_json(told: Told) -> str:
+    """One line, with the run that it is of."""
+    return json.dumps({"run": told.run, **json.loads(as_json(told.item))}, ensure_ascii=False) + "\n"
+
+
+def family_line(told: Told, root: str) -> str:
+    """One line, after the name of the child that it is of."""
+    whose = told.run.removeprefix(root).lstrip("/") or root
+    match told.item:
+        case Event(type="text" | "log", data=str(text)):
+            return f"{whose} | {text.rstrip()}\n"
+        case Event():
+            return f"{whose} · {describe(told.item)}\n"
+        case Gap(cursor=cursor, reason=reason):
+            return f"{whose} ── gap ({reason}): history before {cursor} cannot be shown\n"
+        case Rewound(cursor=cursor):
+            return f"{whose} ── withdrawn: what was shown after {cursor} no longer counts\n"
 
 
 def _because(data: dict[str, object]) -> str:

@@ -14,7 +14,7 @@ import typer
 from agentmqtt.cli import common, places
 from agentmqtt.cli.common import BrokerURL, Config, Root, Verbose, Workflow, complete, prepare, say
 from agentmqtt.cli.into import LinesFile
-from agentmqtt.cli.show import JsonLines, Sink, Text
+from agentmqtt.cli.show import JsonLines, Sink, Text, family_json, family_line, write
 from agentmqtt.core.states import END, OUTCOMES
 from agentmqtt.errors import LinkError, NoJournal, UsageError
 from agentmqtt.types import NO_INC, ORIGIN, Cursor, Event, Gap
@@ -52,6 +52,9 @@ def watch(
     pace: Annotated[
         float | None, typer.Option(metavar="S", help="Ask every S seconds instead of live.", min=0.1)
     ] = None,
+    children: Annotated[
+        bool, typer.Option("--children", help="Follow its children too; each line says whose it is.")
+    ] = False,
     into: Annotated[
         Path | None, typer.Option("--into", metavar="FILE", help="Append JSON lines to FILE; it resumes by FILE alone.")
     ] = None,
@@ -62,9 +65,14 @@ def watch(
     """Follow a run. Text goes to stdout as it is, everything else to stderr; it resumes where it stopped."""
     if into and start:
         raise UsageError("--into resumes by its file; leave out --from, or name a new file")
+    if children and (into or start or until_end):
+        raise UsageError("--children goes with --json, --stored and --pace only")
     settings = prepare(config, verbose, broker=broker, root=root)
     _checked(start)
     view = View(workflow, start, until_end, stored, pace)
+    if children:
+        complete(_family(settings, view, machine=json))
+        return
     with _sink(into, json) as (sink, cursor):
         complete(_main(settings, view, sink, cursor))
 
@@ -89,6 +97,20 @@ def _sink(into: Path | None, json: bool) -> Iterator[tuple[Sink, Cursor | None]]
         yield file, file.cursor or Cursor(NO_INC, ORIGIN)
     finally:
         file.close()
+
+
+async def _family(settings: Settings, view: View, *, machine: bool) -> None:
+    async with common.client(settings, "watch", view.workflow, slots=places.SLOTS) as client:
+        common.tell_reconnects(client)
+        await common.unless_fatal(client, _follow_family(client, view, machine=machine))
+
+
+async def _follow_family(client: Client, view: View, *, machine: bool) -> None:
+    following = client.watch(view.workflow, stored=view.stored, pace=view.pace, children=True)
+    async with following as family:
+        async for told in family:
+            line = family_json(told) if machine else family_line(told, view.workflow)
+            await write(1, line)
 
 
 async def _main(settings: Settings, view: View, sink: Sink, cursor: Cursor | None) -> None:

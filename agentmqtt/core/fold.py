@@ -69,7 +69,7 @@ class Fold:
 
     def _end(self, data: Value) -> None:
         outcome = _field(data, "outcome")
-        self.outcome = outcome if outcome in OUTCOMES else "done"
+        self.outcome = outcome if outcome in OUTCOMES else "failed"
         self.result = data.get("result") if isinstance(data, Mapping) else None
 
     def cut(self, to: Position) -> None:

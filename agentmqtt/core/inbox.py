@@ -62,6 +62,12 @@ class Inbox:
         self._remember(id_, (outcome, reason))
         return receipt(id_, outcome, reason)
 
+    def on_recall(self, id_: str) -> Entry | None:
+        """The sender wants it back. One that never came ends here: the receipt to emit (§7.5)."""
+        if id_ in self._known or id_ in self._receipted:
+            return None
+        return self.settle(id_, CommandState.WITHDRAWN)
+
     @property
     def unsettled(self) -> list[str]:
         """IDs that the application has, or will get, and has not answered."""

@@ -12,8 +12,8 @@ from agentmqtt.core.chain import Chain, Epoch
 from agentmqtt.core.effects import Append, Effect, Receipt, Restate, SaveChannel, Tell, Trim, Truncate
 from agentmqtt.core.fold import FOLDED, Fold
 from agentmqtt.core.mailbox import Mailbox
-from agentmqtt.core.states import END, RECEIPT, RELEASE
-from agentmqtt.frames import Ack, Claim, Command, Fetch, Frame, Grant, PageKind, Refusal, Status, Why
+from agentmqtt.core.states import END, RECEIPT, RECEIVED, RELEASE
+from agentmqtt.frames import Ack, Claim, Command, Fetch, Frame, Grant, PageKind, Refusal, Status, Why, Withdraw
 from agentmqtt.types import NO_INC, ORIGIN, Entry, OwnerState, Position, RunState, Value
 
 Holder = tuple[str, bytes]
@@ -224,7 +224,7 @@ class Ledger:
         self.updated = max(self.updated, now)
         self.generation += 1
         effects: list[Effect] = [Truncate(parent)] if withdrawn else []
-        return [*effects, SaveChannel(), *self.mailbox.take_back()]
+        return [*effects, SaveChannel(), *self.mailbox.take_back(now)]
 
     # ---- frames (§4.3)
 
@@ -255,6 +255,8 @@ class Ledger:
             kept += 1
             if entry.type == RECEIPT and isinstance(entry.data, Mapping):
                 effects += self.mailbox.receipt(entry.data, now)
+            elif entry.type == RECEIVED and isinstance(entry.data, Mapping):
+                effects += self.mailbox.received(entry.data, now)
             elif entry.type in FOLDED:
                 self.fold.add(Position(self.epoch, first + kept - 1), entry)
                 if entry.type in (END, RELEASE):  # the epoch is sealed: nothing after it counts
@@ -275,6 +277,15 @@ class Ledger:
         minted = self._mint(fresh_inc)
         accepted = self.mailbox.accept(command, sender, now, ended=self.fold.ended)
         return [*minted, *accepted, *self.hand()]
+
+    def on_withdraw(self, asked: Withdraw, sender: str, now: int, fresh_inc: bytes) -> list[Effect]:
+        """A sender takes back a command of its own; what an owner holds is asked for there (§7.5)."""
+        minted = self._mint(fresh_inc)
+        decided = self.mailbox.withdraw(asked.id, sender, asked.deadline, now)
+        if self.online:
+            client = self.chain.epochs[self.epoch].client
+            decided += self.mailbox.recalls(asked.id, self.inc, self.epoch, client)
+        return [*minted, *decided]
 
     def hand(self) -> list[Effect]:
         """Hand what waits, if there is an owner that hears (§7.2)."""

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from agentmqtt.core.effects import DropCommand, Effect, SaveCommand, Tell
-from agentmqtt.core.states import AT_DEADLINE, AT_END, FINAL, RECEIPTS, Pending
-from agentmqtt.frames import Command, Handed, Outcome
-from agentmqtt.types import CommandState, Value
+from agentmqtt.core.states import AT_DEADLINE, AT_END, AT_WITHDRAW, FINAL, RECEIPTS, Pending
+from agentmqtt.frames import Command, Handed, Outcome, Recall
+from agentmqtt.types import CommandState, Value, When
 
 DAY: Final = 24 * 3600 * 1000
 SLACK: Final = 3600 * 1000
@@ -33,9 +33,13 @@ class Row:
     state: str = Pending.PENDING
     again: bool = False
     reason: Value = None
+    when: str = When.NOW
+    received: bool = False
+    recalled: bool = False
 
     def pack(self) -> Value:
-        return [self.id, self.kind, self.data, self.sender, self.deadline, str(self.state), self.again, self.reason]
+        fixed = [self.id, self.kind, self.data, self.sender, self.deadline, str(self.state), self.again, self.reason]
+        return [*fixed, str(self.when), self.received, self.recalled]
 
     @classmethod
     def unpack(cls, seq: int, value: Value) -> Row:
@@ -78,13 +82,13 @@ class Mailbox:
             return [Tell(sender, Outcome(self.workflow, command.id, state, None, now))]
         if len(self._open) >= self._pending_limit:
             return [Tell(sender, Outcome(self.workflow, command.id, CommandState.QUEUED, "full", now))]
-        row = self._add(command.id, command.kind, command.data, sender, deadline)
+        row = self._add(command.id, command.kind, command.data, sender, deadline, command.when)
         if ended:
             return self._settle(row, CommandState.TOO_LATE, None, now)
         return [SaveCommand(row.seq), self._tell(row, now)]
 
-    def _add(self, id_: str, kind: str, data: Value, sender: str, deadline: int) -> Row:
-        row = Row(self.next_seq, id_, kind, data, sender, deadline)
+    def _add(self, id_: str, kind: str, data: Value, sender: str, deadline: int, when: str = When.NOW) -> Row:
+        row = Row(self.next_seq, id_, kind, data, sender, deadline, when=when)
         self.load(row)
         return row
 
@@ -101,17 +105,54 @@ class Mailbox:
 
     def hand_again(self, inc: bytes, epoch: int, client: str) -> list[Effect]:
         """Repeat what the owner holds without a receipt: it may not have heard (§7.2)."""
-        return [self._handed(row, inc, epoch, client) for row in self.open if row.state == Pending.HANDED]
+        held = [row for row in self.open if row.state == Pending.HANDED]
+        recalls = [effect for row in held for effect in self.recalls(row.id, inc, epoch, client)]
+        return [*(self._handed(row, inc, epoch, client) for row in held), *recalls]
 
-    def take_back(self) -> list[Effect]:
+    def take_back(self, now: int) -> list[Effect]:
         """A new epoch: what the old owner held waits again, flagged (§7.2)."""
-        return list(self._take_back())
+        return list(self._take_back(now))
 
-    def _take_back(self) -> Iterator[Effect]:
+    def _take_back(self, now: int) -> Iterator[Effect]:
         for row in self.open:
-            if row.state == Pending.HANDED:
-                row.state, row.again = Pending.PENDING, True
+            if row.state == Pending.HANDED and row.recalled:  # nobody can say any more whether it was begun
+                yield from self._settle(row, CommandState.UNKNOWN, None, now)
+            elif row.state == Pending.HANDED:
+                row.state, row.again, row.received = Pending.PENDING, True, False
                 yield SaveCommand(row.seq)
+
+    def received(self, data: Value, now: int) -> list[Effect]:
+        """The owner has it; `kept` says that it was begun when its sender wanted it back (§7.5)."""
+        row = self.rows.get(str(data.get("id")))
+        if row is None or row.state != Pending.HANDED:
+            return []
+        row.received = True
+        reason = "kept" if data.get("kept") is True else None
+        return [SaveCommand(row.seq), Tell(row.sender, self._outcome(row, CommandState.RECEIVED, reason, now))]
+
+    def withdraw(self, id_: str, sender: str, deadline: int, now: int) -> list[Effect]:
+        """Its sender wants it back. One that did not come yet leaves a tombstone, on which it ends (§7.5)."""
+        row = self.rows.get(id_)
+        if row is None:
+            return self._bury(id_, sender, min(deadline or now + DAY, now + 30 * DAY), now)
+        if row.state == Pending.PENDING and row.sender == sender:
+            return self._settle(row, AT_WITHDRAW[row.again], None, now)
+        if row.state == Pending.HANDED and row.sender == sender:
+            row.recalled = True
+            return [SaveCommand(row.seq), self._tell(row, now)]
+        return [self._tell(row, now, to=sender)]
+
+    def _bury(self, id_: str, sender: str, deadline: int, now: int) -> list[Effect]:
+        if now > deadline + SLACK:  # nobody remembers what became of it
+            return [Tell(sender, Outcome(self.workflow, id_, CommandState.UNKNOWN, None, now))]
+        row = self._add(id_, "", None, sender, deadline)
+        return self._settle(row, CommandState.WITHDRAWN, None, now)
+
+    def recalls(self, id_: str, inc: bytes, epoch: int, client: str) -> list[Effect]:
+        """The owner is asked to give it back, if it holds it."""
+        row = self.rows.get(id_)
+        held = row is not None and row.state == Pending.HANDED and row.recalled
+        return [Tell(client, Recall(self.workflow, inc, epoch, id_))] if held else []
 
     def receipt(self, data: Value, now: int) -> list[Effect]:
         """The owner's word was stored. The first outcome stays (§7.3).
@@ -160,9 +201,14 @@ class Mailbox:
         return [SaveCommand(row.seq), self._tell(row, now)]
 
     def _tell(self, row: Row, now: int, *, to: str = "") -> Tell:
-        state = CommandState(row.state) if row.state in FINAL else CommandState.ACCEPTED
-        return Tell(to or row.sender, Outcome(self.workflow, row.id, state, row.reason, now))
+        going_on = CommandState.RECEIVED if row.received else CommandState.ACCEPTED
+        state = CommandState(row.state) if row.state in FINAL else going_on
+        return Tell(to or row.sender, self._outcome(row, state, row.reason, now))
+
+    def _outcome(self, row: Row, state: CommandState, reason: Value, now: int) -> Outcome:
+        return Outcome(self.workflow, row.id, state, reason, now)
 
     def _handed(self, row: Row, inc: bytes, epoch: int, client: str) -> Tell:
-        message = Handed(self.workflow, inc, epoch, row.id, row.kind, row.data, row.sender, row.deadline, row.again)
+        fixed = (self.workflow, inc, epoch, row.id, row.kind, row.data, row.sender, row.deadline, row.again)
+        message = Handed(*fixed, When(row.when))
         return Tell(client, message)

@@ -14,6 +14,9 @@ from agentmqtt.types import CommandState, RunState
 STATE: Final = "am.state"
 MARK: Final = "am.mark"
 RECEIPT: Final = "am.receipt"
+RECEIVED: Final = "am.received"
+STEP: Final = "am.step"
+CHILD: Final = "am.child"
 ASK: Final = "am.ask"
 ANSWER: Final = "am.answer"
 RELEASE: Final = "am.release"
@@ -90,13 +93,22 @@ FINAL: Final[frozenset[str]] = frozenset(
         CommandState.REJECTED,
         CommandState.EXPIRED,
         CommandState.TOO_LATE,
+        CommandState.WITHDRAWN,
+        CommandState.SUPERSEDED,
         CommandState.UNKNOWN,
     }
 )
 """Outcomes. The first durable one stays (§7.3)."""
 
 RECEIPTS: Final[frozenset[str]] = frozenset(
-    {CommandState.APPLIED, CommandState.REJECTED, CommandState.EXPIRED, CommandState.TOO_LATE}
+    {
+        CommandState.APPLIED,
+        CommandState.REJECTED,
+        CommandState.EXPIRED,
+        CommandState.TOO_LATE,
+        CommandState.WITHDRAWN,
+        CommandState.SUPERSEDED,
+    }
 )
 """Outcomes that an owner can write in a receipt."""
 
@@ -119,3 +131,6 @@ AT_DEADLINE: Final[dict[tuple[Pending, bool], CommandState]] = {
     (Pending.HANDED, True): CommandState.UNKNOWN,
 }
 """What becomes of it at its deadline; a handed one only while no owner lives (§7.4)."""
+
+AT_WITHDRAW: Final[dict[bool, CommandState]] = {False: CommandState.WITHDRAWN, True: CommandState.UNKNOWN}
+"""What becomes of a waiting command (again) that its sender takes back: an owner that died may have begun it (§7.5)."""

@@ -12,10 +12,10 @@ from agentmqtt.core import effects as fx
 from agentmqtt.core.leases import Leases
 from agentmqtt.core.ledger import Ledger
 from agentmqtt.errors import BadName, WireError
-from agentmqtt.frames import Claim, Command, Describe, Fetch, ListRuns, Outcome, Renew, Response
+from agentmqtt.frames import Claim, Command, Describe, Fetch, ListCommands, ListRuns, Outcome, Renew, Response, Withdraw
 from agentmqtt.journal.batch import Batch
 from agentmqtt.journal.clock import Clock
-from agentmqtt.journal.listing import listing
+from agentmqtt.journal.listing import commands, listing
 from agentmqtt.journal.shelf import Shelf
 from agentmqtt.names import Kind, Parsed, Topics
 from agentmqtt.options import JournalOptions
@@ -150,12 +150,21 @@ class Desk:
             case Describe() if parsed.kind is Kind.REQ and self._belongs(parsed, request.workflow):
                 ledger = self._shelf.ledgers.get(request.workflow) or Ledger(request.workflow)
                 self.answer(parsed.client, ledger.status(self.clock.now(), request.request))
+            case ListCommands() if parsed.kind is Kind.REQ and self._belongs(parsed, request.workflow):
+                self.answer(parsed.client, commands(self._shelf.ledgers.get(request.workflow), request))
+            case Withdraw() if parsed.kind is Kind.REQ and self._belongs(parsed, request.workflow):
+                self._withdraw(request, parsed.client)
             case Renew() if parsed.kind is Kind.CLIENT_REQ:
                 self._seen(parsed.client, request.boot, request.conn)
             case ListRuns() if parsed.kind is Kind.CLIENT_REQ:
                 self.answer(parsed.client, listing(self._shelf.ledgers, request))
             case _:
                 log.warning("%s does not belong on %s; it was ignored", type(request).__name__, delivery.topic)
+
+    def _withdraw(self, request: Withdraw, client: str) -> None:
+        ledger = self._shelf.open(request.workflow)
+        if ledger is not None:
+            self.apply(ledger, ledger.on_withdraw(request, client, self.clock.now(), secrets.token_bytes(8)))
 
     def _named(self, parsed: Parsed | None) -> str:
         return "" if parsed is None or parsed.kind is Kind.CLIENT_REQ else self._workflow_of(parsed.level)

@@ -6,7 +6,9 @@ from bisect import bisect_right
 from collections.abc import Mapping
 
 from agentmqtt.core.ledger import Ledger
-from agentmqtt.frames import Listing, ListRuns, Row
+from agentmqtt.core.mailbox import Row as MailboxRow
+from agentmqtt.frames import CommandList, ListCommands, Listing, ListRuns, PendingCommand, Row
+from agentmqtt.types import CommandState, When
 
 MOST = 200
 
@@ -22,3 +24,14 @@ def listing(ledgers: Mapping[str, Ledger], request: ListRuns) -> Listing:
 
 def _row(ledger: Ledger) -> Row:
     return Row(ledger.workflow, ledger.state, ledger.owner, ledger.epoch, ledger.chain.tail, ledger.updated)
+
+
+def commands(ledger: Ledger | None, request: ListCommands) -> CommandList:
+    """The commands of one run that have no outcome."""
+    rows = [] if ledger is None else sorted(ledger.mailbox.open, key=lambda row: row.seq)[:MOST]
+    return CommandList(request.request, request.workflow, tuple(_pending(row) for row in rows))
+
+
+def _pending(row: MailboxRow) -> PendingCommand:
+    state = CommandState.RECEIVED if row.received else CommandState.ACCEPTED
+    return PendingCommand(row.id, row.kind, row.sender, state, row.deadline, When(row.when))

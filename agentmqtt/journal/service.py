@@ -12,6 +12,7 @@ from typing import Self
 
 from agentmqtt import wire
 from agentmqtt.core import effects as fx
+from agentmqtt.core.ledger import Ledger
 from agentmqtt.errors import StoreError, StoreGone, TakenOver
 from agentmqtt.frames import JournalAlive
 from agentmqtt.journal import probe
@@ -198,8 +199,14 @@ class Journal:
         self._desk.state_tails()
         for ledger in self._shelf.ledgers.values():
             if ledger.mailbox.rows:
-                again = ledger.hand_again() if rehand else []
-                self._desk.apply(ledger, [*ledger.tick(self._desk.clock.now()), *again])
+                self._tick_ledger(ledger, rehand=rehand)
+
+    def _tick_ledger(self, ledger: Ledger, *, rehand: bool) -> None:
+        try:
+            again = ledger.hand_again() if rehand else []
+            self._desk.apply(ledger, [*ledger.tick(self._desk.clock.now()), *again])
+        except Exception:  # one channel's trouble is not that of those after it
+            log.exception("the commands of %r were not looked at; the others are", ledger.workflow)
 
     def _expire(self, now: float) -> None:
         lost, over = self._desk.leases.expire(now)

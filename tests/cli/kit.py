@@ -90,6 +90,13 @@ class Tool:
         self._started.append(running)
         return running
 
+    def program(self, *words: str | Path) -> Running:
+        """Another program of the same user."""
+        errors = self.folder / f"stderr-{len(self._started)}"
+        running = Running([*map(str, words)], environment(self.state, self.broker), errors)
+        self._started.append(running)
+        return running
+
     def __call__(self, *words: str | Path, **env: str) -> tuple[int, str, str]:
         """Run to the end: exit code, stdout, stderr."""
         running = self.start(*words, **env)

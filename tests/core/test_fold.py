@@ -56,9 +56,9 @@ def test_comes_back_from_its_record(entries: list[Entry]) -> None:
         ({"outcome": "done", "result": 7}, RunState.DONE, 7),
         ({"outcome": "failed"}, RunState.FAILED, None),
         ({"outcome": "cancelled", "result": "x"}, RunState.CANCELLED, "x"),
-        ({"outcome": "strange"}, RunState.DONE, None),
-        ({"outcome": 3}, RunState.DONE, None),
-        ("no map", RunState.DONE, None),
+        ({"outcome": "strange"}, RunState.FAILED, None),  # whatever it meant, it did not say done
+        ({"outcome": 3}, RunState.FAILED, None),
+        ("no map", RunState.FAILED, None),
     ],
 )
 def test_an_end_says_how(data: Value, state: RunState, result: Value) -> None:

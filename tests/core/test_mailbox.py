@@ -125,8 +125,8 @@ def test_a_newer_epoch_takes_back_what_was_handed() -> None:
     accept(box)
     box.hand(INC, 1, "owner")
     accept(box, "c2")
-    assert box.take_back() == [SaveCommand(1)]
-    assert box.take_back() == []
+    assert box.take_back(NOW) == [SaveCommand(1)]
+    assert box.take_back(NOW) == []
     assert [(message.id, message.again) for message in told(box.hand(INC, 2, "next"))] == [("c1", True), ("c2", False)]
 
 
@@ -148,7 +148,7 @@ def test_the_first_outcome_stays(first: str) -> None:
     box = box_with(first)
     assert box.receipt({"id": "c1", "outcome": "applied"}, NOW) == []
     assert box.end(NOW) == []
-    assert box.hand(INC, 1, "owner") == box.hand_again(INC, 1, "owner") == box.take_back() == []
+    assert box.hand(INC, 1, "owner") == box.hand_again(INC, 1, "owner") == box.take_back(NOW) == []
     assert box.row(1).state == first
 
 

@@ -6,7 +6,18 @@ import itertools
 
 import pytest
 
-from agentmqtt.core.states import AT_DEADLINE, AT_END, FINAL, OUTCOMES, RECEIPTS, WRITER, Pending, Word, WriterState
+from agentmqtt.core.states import (
+    AT_DEADLINE,
+    AT_END,
+    AT_WITHDRAW,
+    FINAL,
+    OUTCOMES,
+    RECEIPTS,
+    WRITER,
+    Pending,
+    Word,
+    WriterState,
+)
 from agentmqtt.types import CommandState, RunState
 
 OVER = {WriterState.FENCED, WriterState.ENDED, WriterState.REFUSED}
@@ -25,8 +36,9 @@ def test_whoever_may_have_acted_leaves_an_unknown_outcome() -> None:
     assert AT_DEADLINE[Pending.HANDED, False] is CommandState.UNKNOWN
 
 
-def test_outcomes_are_the_last_five_states() -> None:
-    assert frozenset([*CommandState][2:]) == FINAL
+def test_outcomes_are_the_last_seven_states() -> None:
+    assert frozenset([*CommandState][3:]) == FINAL
+    assert set(AT_WITHDRAW.values()) <= FINAL
     assert FINAL - {CommandState.UNKNOWN} == RECEIPTS
 
 

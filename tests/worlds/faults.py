@@ -72,7 +72,7 @@ FAULTS = (
         "if row.seq > self.header.upto or row.receipts])",
         "if row.seq > self.header.upto])",
     ),
-    Fault("handed commands are not taken back at a grant", "ledger", ", *self.mailbox.take_back()]", "]"),
+    Fault("handed commands are not taken back at a grant", "ledger", ", *self.mailbox.take_back(now)]", "]"),
     Fault(
         "a command handed again gets no receipt again",
         "inbox",
