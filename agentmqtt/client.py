@@ -60,10 +60,10 @@ class Client(Enquiries):
         self, transport: Transport, store: Callable[[], Store], *, options: ClientOptions | None = None
     ) -> None:
         super().__init__(transport)
-        self.options = options or ClientOptions()
-        self.topics = Topics(self.options.root)
+        self.options: ClientOptions = options or ClientOptions()
+        self.topics: Topics = Topics(self.options.root)
         self.boot: bytes = secrets.token_bytes(8)
-        self.client_id = ""
+        self.client_id: str = ""
         self.owners: dict[str, OwnerSide] = {}
         self.watchers: list[WatcherSide] = []
         self.state: State
@@ -83,7 +83,7 @@ class Client(Enquiries):
             self.client_id = await self.state.client_id()
             self._sender = Sender(self.state, self._send_command, self.options.keepalive, self.options.commands)
             await self._sender.load()
-            self.session = self._make_session()
+            self.session: Session = self._make_session()
             self.session.subscribe(self.topics.client_res(self.client_id), self._on_response)
             self.session.subscribe(self.topics.journal(), self._on_journal)
             self.session.on_up.append(self._on_up)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import secrets
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -13,7 +14,8 @@ from agentmqtt.broker.conversation import Action, Conversation, Identity, needs_
 from agentmqtt.broker.engine import Engine, NotYours, TooManySessions
 from agentmqtt.broker.packets import MalformedPacket, UnsupportedVersion
 from agentmqtt.broker.reader import PacketReader
-from agentmqtt.broker.sessions import Origin, Session
+from agentmqtt.broker.sessions import Origin, Session, User
+from agentmqtt.broker.wills import Kept
 
 log = logging.getLogger("agentmqtt.broker")
 
@@ -69,7 +71,7 @@ class Connection:
         self._identity: Identity | None = None
         self._session: Session | None = None
         self._talk: Conversation | None = None
-        self._will: packets.LastWill | None = None
+        self._will: Kept | None = None
         self._out: list[bytes] = []
         self._holds: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -179,15 +181,19 @@ class Connection:
         except TooManySessions as error:
             self._refuse(packets.connack(packets.UNAVAILABLE), str(error))
             return
-        self._session, self._identity, self._will = session, identity, connect.will
+        self._session, self._identity = session, identity
         for pattern in filters:
             self._engine.unsubscribe(session, pattern)
         for packet_id in flights:
             self._engine.recall(session, packet_id)
-        if lasts:
-            keeper.then(self._greet, session, identity, connect, present)
+        greet = functools.partial(self._greet, session, identity, connect, present)
+        welcome = functools.partial(keeper.then, greet) if lasts else greet
+        if connect.will is None:
+            self._engine.wills.forget(connect.client_id)
+            welcome()
         else:
-            self._greet(session, identity, connect, present)
+            self._will = Kept(connect.client_id, _name_of(identity.user), connect.will, connect.keepalive)
+            self._engine.wills.keep(self._will, welcome)
 
     def _greet(self, session: Session, identity: Identity, connect: packets.Connect, present: bool) -> None:
         if self._closed:
@@ -313,6 +319,8 @@ class Connection:
 
     def goodbye(self) -> None:
         """DISCONNECT: the will is void [3.1.2-10]."""
+        if self._will is not None:
+            self._engine.wills.void(self._will)
         self._will = None
         self._leave()
 
@@ -334,7 +342,7 @@ class Connection:
         self._loop.call_soon(self._publish_will)
 
     def stop(self) -> None:
-        """The broker ends: no will."""
+        """The broker ends: no will now. One that is kept on disk waits there for its client to come back."""
         self._will = None
         self._leave()
 
@@ -362,6 +370,12 @@ class Connection:
             self._engine.detach(self._session, self)
 
     def _publish_will(self) -> None:
-        will, self._will = self._will, None
-        if will is not None:
+        kept, self._will = self._will, None
+        if kept is not None:
+            will = kept.will
             self._engine.publish(will.topic, will.payload, will.qos, retain=will.retain)
+            self._engine.keeper.then(self._engine.wills.void, kept)
+
+
+def _name_of(user: User) -> str | None:
+    return user if isinstance(user, str) else None

@@ -12,6 +12,7 @@ from agentmqtt.broker.limits import Limits
 from agentmqtt.broker.messages import Message, Outgoing
 from agentmqtt.broker.sessions import Bounds, Link, Origin, Session, User
 from agentmqtt.broker.topics import Subscriptions, TopicMap
+from agentmqtt.broker.wills import Wills
 from agentmqtt.errors import LinkError
 
 log = logging.getLogger("agentmqtt.broker")
@@ -41,10 +42,12 @@ class Engine:
         *,
         unqueued: Sequence[str] = (),
         keeper: Keeper | None = None,
+        wills: Wills | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.limits: Limits = limits
         self.keeper: Keeper = keeper or InMemory()
+        self.wills: Wills = wills or Wills()
         self.sessions: dict[str, Session] = {}
         self.counters: Counter[str] = Counter()
         self._clock = clock

@@ -146,6 +146,13 @@ class Gatekeeper:
         strangers = self._private if self._anonymous is None else self._anonymous
         return strangers and not (self._guarded or self._plugins.knows_users)
 
+    def may_leave(self, user: str | None, client_id: str, topic: str) -> bool:
+        """Whether a will may be published after a restart: an account's rights of now, else those of its login."""
+        if user is None or user not in self._accounts.by_name:
+            return user is None or user.startswith("token:") or self._plugins.knows_users
+        account = self._accounts.get(user)
+        return account is not None and self._rights(account, client_id).may_write(topic)
+
     # ---- logins
 
     async def admit(self, connect: Connect, pipe: Pipe) -> Identity | None:
@@ -244,10 +251,13 @@ class Gatekeeper:
         if account.client not in ("", connect.client_id):
             log.warning("%r logs in as client %r, but is bound to %r", account.name, connect.client_id, account.client)
             return None
-        rules = [*ROLES[account.role], *self._rules.of(account.name, account.role)]
-        rights = Rights(rules, self._root, connect.client_id, account.workflows)
+        rights = self._rights(account, connect.client_id)
         lines = self._rules.lines
         return Known(account.name, rights, lambda: self._account_flaw(account, lines))
+
+    def _rights(self, account: Account, client_id: str) -> Rights:
+        rules = [*ROLES[account.role], *self._rules.of(account.name, account.role)]
+        return Rights(rules, self._root, client_id, account.workflows)
 
     def _account_flaw(self, account: Account, lines: object) -> str:
         if self._accounts.by_name.get(account.name) != account:

@@ -13,6 +13,7 @@ from agentmqtt.broker.listeners import Listeners
 from agentmqtt.broker.local import LocalTransport
 from agentmqtt.broker.shell import Shell
 from agentmqtt.broker.store_keeper import StoreKeeper
+from agentmqtt.broker.wills import Kept, Wills
 from agentmqtt.errors import UsageError
 from agentmqtt.store.base import Store
 
@@ -34,7 +35,7 @@ class Broker:
     def __init__(self, settings: BrokerSettings | None = None, *, store: Store | None = None) -> None:
         self.settings: BrokerSettings = settings or BrokerSettings()
         keeper = StoreKeeper(store) if store is not None else None
-        self._engine = Engine(self.settings.limits, unqueued=self.settings.unqueued, keeper=keeper)
+        self._engine = Engine(self.settings.limits, unqueued=self.settings.unqueued, keeper=keeper, wills=Wills(store))
         self._bindings = Bindings(store)
         self._restoring: asyncio.Task[None] | None = None
         self._shell: Shell | None = None
@@ -93,6 +94,7 @@ class Broker:
                 timer.cancel()
         if shell is not None and listeners is not None:
             await self._close(shell, listeners)
+        self._engine.wills.stop()
         await self._engine.keeper.end()
         self._restoring = None
 
@@ -113,6 +115,7 @@ class Broker:
     async def _restore(self) -> None:
         self._engine.restore(await self._engine.keeper.load(self.settings.limits))
         await self._bindings.load()
+        await self._engine.wills.load(self._late_will)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -134,6 +137,13 @@ class Broker:
             self._shell.review()
             self._listeners.review()
         self._reviewer = asyncio.get_running_loop().call_later(_REVIEW, self._review)
+
+    def _late_will(self, kept: Kept) -> None:
+        """A client did not come back after the restart; it may have lost its rights meanwhile."""
+        will = kept.will
+        if self._shell is None or self._shell.may_leave(kept):
+            self._engine.publish(will.topic, will.payload, will.qos, retain=will.retain)
+        self._engine.keeper.then(self._engine.wills.void, kept)
 
     def _sweep(self) -> None:
         self._engine.sweep()

@@ -19,6 +19,7 @@ from agentmqtt.broker.engine import Engine
 from agentmqtt.broker.gate import Files, Gatekeeper
 from agentmqtt.broker.limits import BrokerSettings
 from agentmqtt.broker.pipes import WebSocketPipe
+from agentmqtt.broker.wills import Kept
 from agentmqtt.errors import UsageError
 
 _ANONYMOUS = "amqtt.plugins.authentication.AnonymousAuthPlugin"
@@ -78,6 +79,10 @@ class Shell(amqtt.broker.Broker):
             connection.review()
         for session in [session for session in self._engine.sessions.values() if session.user in gone]:
             self._engine.drop(session)
+
+    def may_leave(self, kept: Kept) -> bool:
+        """Whether a will of an earlier broker may still be published."""
+        return self._gate.may_leave(kept.user, kept.client_id, kept.will.topic)
 
     def _left(self, connection: Connection) -> None:
         self.connections.discard(connection)
