@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from agentmqtt.broker.topics import valid_filter
 from agentmqtt.errors import BadURL, UsageError
 
+DEFAULT_LISTEN = ("127.0.0.1:1883",)
 DEFAULT_PORTS = {"mqtt": 1883, "mqtts": 8883, "ws": 8083, "wss": 8084}
 _DAY = 86_400
 _MOST_IN_FLIGHT = 65_000
@@ -59,13 +60,15 @@ class Limits:
 
 
 class Address(NamedTuple):
-    """Where a listener is: `scheme` is mqtt, mqtts, ws or wss. Port 0 asks for a free one."""
+    """Where a listener is: mqtt, mqtts, ws, wss, or unix, whose `host` is a path. Port 0 asks for a free one."""
 
     scheme: str
     host: str
     port: int
 
     def __str__(self) -> str:
+        if self.scheme == "unix":
+            return f"unix://{self.host}"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}"
 
@@ -80,7 +83,7 @@ class Address(NamedTuple):
     @property
     def loopback(self) -> bool:
         """Whether only this machine can reach it."""
-        if self.host == "localhost":
+        if self.scheme == "unix" or self.host == "localhost":
             return True
         try:
             return ipaddress.ip_address(self.host).is_loopback
@@ -89,14 +92,21 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Read `127.0.0.1:1883`, `mqtt://host`, `mqtts://host:8883`, `ws://[::1]:8083`.
+        """Read `127.0.0.1:1883`, `mqtt://host`, `mqtts://host:8883`, `ws://[::1]:8083`, `unix:///run/mqtt.sock`.
 
         Raises:
             BadURL: if it is none of these.
         """
+        if text.startswith("unix://"):
+            path = text.removeprefix("unix://")
+            if not path.startswith("/"):
+                raise BadURL(f"{text!r} names no socket; write unix:///path/to/socket")
+            return cls("unix", path, 0)
         url = urlsplit(text if "://" in text else f"mqtt://{text}")
         if url.scheme not in DEFAULT_PORTS or not url.hostname or url.path.strip("/") or url.query or url.username:
-            raise BadURL(f"{text!r} is no address to listen on; write HOST:PORT or mqtt|mqtts|ws|wss://HOST:PORT")
+            raise BadURL(
+                f"{text!r} is no address to listen on; write HOST:PORT, mqtt|mqtts|ws|wss://HOST:PORT or unix:///PATH"
+            )
         try:
             port = url.port
         except ValueError as error:
@@ -123,7 +133,7 @@ class BrokerSettings:
         UsageError: settings under which nobody could get in, TLS without a certificate, a bad filter.
     """
 
-    listen: tuple[str, ...] = ("127.0.0.1:1883",)
+    listen: tuple[str, ...] = DEFAULT_LISTEN
     anonymous: bool | None = None
     password_file: Path | None = None
     accounts: Path | None = None

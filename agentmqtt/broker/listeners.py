@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterable
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import websockets.asyncio.server
 from websockets.asyncio.server import ServerConnection
 from websockets.typing import Origin, Subprotocol
 
+from agentmqtt.broker.activation import Inherited
 from agentmqtt.broker.holder import holder_of
-from agentmqtt.broker.limits import Address, BrokerSettings
+from agentmqtt.broker.limits import DEFAULT_LISTEN, Address, BrokerSettings
 from agentmqtt.broker.pipes import Client, StreamPipe
 from agentmqtt.broker.tls import ServerTLS
 from agentmqtt.errors import ListenError
 
 Server: TypeAlias = asyncio.Server | websockets.asyncio.server.Server
 
+log = logging.getLogger("agentmqtt.broker")
+
+RETRY = 2.0
+"""Seconds between two looks for an address that this machine does not have yet."""
 _OWN_PAGES = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?")
 """Web pages of this machine: any other must not reach a broker that asks for no password."""
 
@@ -33,10 +40,13 @@ class Listeners:
         settings: BrokerSettings,
         stream: Callable[[StreamPipe], Client | None],
         web: Callable[[ServerConnection, str], Awaitable[None]],
+        inherited: Sequence[Inherited] = (),
     ) -> None:
         self._settings = settings
         self._stream = stream
         self._web = web
+        self._inherited = inherited
+        self._retries: list[asyncio.Task[None]] = []
         self._servers: list[Server] = []
         self._tls: ServerTLS | None = None
         self.addresses: tuple[Address, ...] = ()
@@ -44,22 +54,52 @@ class Listeners:
     async def open(self) -> None:
         """Listen everywhere. After an error some listeners may be open: close them.
 
+        An address that this machine does not have yet is tried again in the background.
+
         Raises:
             ListenError: an address is taken or not ours.
             UsageError: the certificate cannot be used.
         """
-        if any(address.tls for address in self._settings.listeners()):
+        ports = {given.sock.getsockname()[1] for given in self._inherited if given.sock.family != socket.AF_UNIX}
+        wanted = [address for address in self._settings.listeners() if not address.port or address.port not in ports]
+        if any(address.tls for address in wanted) or any(given.scheme in ("mqtts", "wss") for given in self._inherited):
             self._tls = self._certificates()
-        for address in self._settings.listeners():
+        for given in self._inherited:
+            await self._serve(Address(given.scheme, "", 0), given.sock)
+        for address in wanted if not self._inherited or self._settings.listen != DEFAULT_LISTEN else ():
             try:
-                server = await (self._serve_web(address) if address.web else self._serve_stream(address))
+                await self._serve(address)
             except OSError as error:
-                raise ListenError(_why(address, error)) from error
-            self._servers.append(server)
-            self.addresses += tuple(_bound(address, server))
+                if error.errno != errno.EADDRNOTAVAIL:
+                    raise ListenError(_why(address, error)) from error
+                log.warning("%s is no address of this machine yet; it is tried again until it is", address)
+                retry = asyncio.create_task(self._retry(address), name=f"agentmqtt broker listen {address}")
+                self._retries.append(retry)
+
+    async def _retry(self, address: Address) -> None:
+        while True:
+            await asyncio.sleep(RETRY)
+            try:
+                await self._serve(address)
+            except OSError as error:
+                if error.errno != errno.EADDRNOTAVAIL:
+                    log.warning("%s; it is tried again", _why(address, error))
+            else:
+                log.info("listening on %s", address)
+                return
+
+    async def _serve(self, address: Address, sock: socket.socket | None = None) -> None:
+        if address.scheme == "unix":
+            server = await self._serve_unix(address)
+        else:
+            server = await (self._serve_web(address, sock) if address.web else self._serve_stream(address, sock))
+        self._servers.append(server)
+        self.addresses += tuple(_bound(address, server))
 
     def stop(self) -> None:
         """Accept nothing more."""
+        for retry in self._retries:
+            retry.cancel()
         for server in self._servers:
             server.close()
 
@@ -71,7 +111,20 @@ class Listeners:
         self._servers.clear()
         self.addresses = ()
 
-    async def _serve_stream(self, address: Address) -> Server:
+    async def _serve_unix(self, address: Address) -> Server:
+        """A socket in the file system, for this user and group. One that a dead process left is replaced."""
+        limits = self._settings.limits
+        if _answers(address.host):
+            raise OSError(errno.EADDRINUSE, "another process listens there")
+        before = os.umask(0o117)  # for this user and group only, from its first moment
+        try:
+            return await asyncio.get_running_loop().create_unix_server(
+                lambda: StreamPipe(self._stream, write_buffer=limits.write_buffer), address.host, backlog=512
+            )
+        finally:
+            os.umask(before)
+
+    async def _serve_stream(self, address: Address, sock: socket.socket | None) -> Server:
         limits = self._settings.limits
         tls: dict[str, Any] = {}
         if address.tls and self._tls:
@@ -82,18 +135,16 @@ class Listeners:
             }
         return await asyncio.get_running_loop().create_server(
             lambda: StreamPipe(self._stream, write_buffer=limits.write_buffer),
-            address.host,
-            address.port,
+            **_place(address, sock),
             backlog=512,
             **tls,
         )
 
-    async def _serve_web(self, address: Address) -> Server:
+    async def _serve_web(self, address: Address, sock: socket.socket | None) -> Server:
         limits = self._settings.limits
         return await websockets.asyncio.server.serve(
             lambda socket: self._web(socket, str(address)),
-            address.host,
-            address.port,
+            **_place(address, sock),
             ssl=self._tls.context if address.tls and self._tls else None,
             subprotocols=[Subprotocol("mqtt")],
             origins=self._origins(),
@@ -129,9 +180,26 @@ class Listeners:
             self._tls.review()
 
 
+def _place(address: Address, sock: socket.socket | None) -> dict[str, Any]:
+    return {"host": address.host, "port": address.port} if sock is None else {"sock": sock}
+
+
 def _bound(address: Address, server: Server) -> Iterable[Address]:
-    for socket in server.sockets:
-        yield Address(address.scheme, *socket.getsockname()[:2])
+    for sock in server.sockets:
+        if sock.family == socket.AF_UNIX:
+            yield Address("unix", str(sock.getsockname()), 0)
+        else:
+            yield Address(address.scheme, *sock.getsockname()[:2])
+
+
+def _answers(path: str) -> bool:
+    """Whether a living process listens on a socket in the file system."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(path)
+        except OSError:
+            return False
+    return True
 
 
 def _why(address: Address, error: OSError) -> str:

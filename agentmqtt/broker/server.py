@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
+from agentmqtt.broker.activation import Inherited
 from agentmqtt.broker.bindings import Bindings
 from agentmqtt.broker.engine import Engine
 from agentmqtt.broker.limits import Address, BrokerSettings
@@ -30,9 +32,16 @@ class Broker:
     `async with Broker(settings, store=open_store(path)) as broker:` listens until the block ends.
     Persistent sessions and retained messages live in the store, which a journal may share and the
     caller closes; without one they live as long as this object. `start` after `stop` goes on with them.
+    `inherited` are sockets that systemd opened.
     """
 
-    def __init__(self, settings: BrokerSettings | None = None, *, store: Store | None = None) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings | None = None,
+        *,
+        store: Store | None = None,
+        inherited: Sequence[Inherited] = (),
+    ) -> None:
         self.settings: BrokerSettings = settings or BrokerSettings()
         keeper = StoreKeeper(store) if store is not None else None
         self._engine = Engine(self.settings.limits, unqueued=self.settings.unqueued, keeper=keeper, wills=Wills(store))
@@ -40,6 +49,7 @@ class Broker:
         self._restoring: asyncio.Task[None] | None = None
         self._shell: Shell | None = None
         self._listeners: Listeners | None = None
+        self._inherited = inherited
         self._sweeper: asyncio.TimerHandle | None = None
         self._reviewer: asyncio.TimerHandle | None = None
 
@@ -47,6 +57,12 @@ class Broker:
     def addresses(self) -> tuple[Address, ...]:
         """Where it listens now, with the ports that were really bound."""
         return self._listeners.addresses if self._listeners else ()
+
+    @property
+    def trouble(self) -> str:
+        """Why it cannot do its work at present; empty if it can."""
+        trouble = self._engine.keeper.trouble
+        return "" if trouble is None else f"the store fails: {trouble}"
 
     @property
     def counters(self) -> dict[str, int]:
@@ -74,7 +90,7 @@ class Broker:
         if self._shell is not None:
             raise UsageError("this broker runs already")
         self._shell = Shell(self.settings, self._engine, self._bindings)
-        self._listeners = Listeners(self.settings, self._shell.accept, self._shell.ws_connected)
+        self._listeners = Listeners(self.settings, self._shell.accept, self._shell.ws_connected, self._inherited)
         try:
             await self._restored()
             await self._shell.start()

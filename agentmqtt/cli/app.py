@@ -9,7 +9,21 @@ from typing import Annotated
 
 import typer
 
-from agentmqtt.cli import accounts, broker, cert, conformance, journal, run, send, status, steer, token, watch
+from agentmqtt.cli import (
+    accounts,
+    broker,
+    care,
+    cert,
+    conformance,
+    install,
+    journal,
+    run,
+    send,
+    status,
+    steer,
+    token,
+    watch,
+)
 from agentmqtt.cli.common import say
 from agentmqtt.errors import AgentMQTTError, UsageError
 from agentmqtt.version import VERSION
@@ -26,7 +40,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("broker")(broker.broker)
+care.register(broker.app)
+broker.app.command("install")(install.install)
+app.add_typer(broker.app, name="broker")
 app.command("journal")(journal.journal)
 app.command("run")(run.run)
 app.command("watch")(watch.watch)

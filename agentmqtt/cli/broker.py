@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import resource
@@ -13,12 +14,14 @@ import typer
 
 from agentmqtt.cli import places, serving
 from agentmqtt.cli.accounts import accounts_file, token_key_file
-from agentmqtt.cli.common import Config, Root, Verbose, complete, prepare
+from agentmqtt.cli.common import Config, Root, Verbose, complete, end, prepare
 from agentmqtt.errors import StoreInUse, UsageError
 from agentmqtt.names import Topics
 
 if TYPE_CHECKING:
     from agentmqtt.broker import Broker
+    from agentmqtt.broker.activation import Inherited
+    from agentmqtt.broker.notify import Notifier
     from agentmqtt.settings import Settings
     from agentmqtt.store.base import Store
 
@@ -33,10 +36,21 @@ State = Annotated[
 ]
 
 
+app = typer.Typer(help="Run the bundled broker and its journal, or look after it.", invoke_without_command=True)
+
+
+@app.callback()
 def broker(
-    state: State = None, listen: Listen = None, config: Config = None, root: Root = None, verbose: Verbose = 0
+    context: typer.Context,
+    state: State = None,
+    listen: Listen = None,
+    config: Config = None,
+    root: Root = None,
+    verbose: Verbose = 0,
 ) -> None:
     """Run a broker and its journal. Prints `ready URL` when clients can connect."""
+    if context.invoked_subcommand is not None:
+        return
     server = {"listen": listen} if listen else None
     settings = prepare(config, verbose, root=root, server=server)
     where = state or places.home(settings) / "broker"
@@ -44,7 +58,9 @@ def broker(
     complete(serving.anew(lambda: _serve(settings, where, bound)))
 
 
-def make(settings: Settings, store: Store | None = None, listen: Sequence[str] = ()) -> Broker:
+def make(
+    settings: Settings, store: Store | None = None, listen: Sequence[str] = (), inherited: Sequence[Inherited] = ()
+) -> Broker:
     """The broker of the settings; what the journal serves by cursor is not queued too. Raises UsageError."""
     from agentmqtt.settings import build
 
@@ -58,24 +74,40 @@ def make(settings: Settings, store: Store | None = None, listen: Sequence[str] =
     files = {"accounts": accounts_file(settings), "token_key": token_key_file(settings)}
     defaults = {"unqueued": unqueued, "root": settings.root, **files}
     table = {**defaults, **settings.server, **({"listen": listen} if listen else {})}
-    return Broker(build(BrokerSettings, table, "server"), store=store)
+    return Broker(build(BrokerSettings, table, "server"), store=store, inherited=inherited)
 
 
 async def _serve(settings: Settings, state: Path, bound: list[str]) -> None:
     """`bound` is where it listened before: clients look there again, also if the system had chosen the port."""
+    from agentmqtt.broker.activation import inherited
+    from agentmqtt.broker.notify import Notifier
     from agentmqtt.journal import Journal
 
+    notify, given = Notifier(), inherited()
     _allow_many_connections()
     logging.getLogger("agentmqtt.session").setLevel(logging.ERROR)  # the journal's link does not leave this process
     async with _store(state, make(settings)) as store, contextlib.AsyncExitStack() as stack:
-        server = make(settings, store, bound)
+        server = make(settings, store, bound, given)
         journal = Journal(server.transport(), store, options=settings.journal_options(), alone=True)
         await stack.enter_async_context(journal)  # before the sockets, so that it misses nothing
         async with server, stack.pop_all():  # and its end before theirs
             bound[:] = map(str, server.addresses)
             for address in bound:
                 serving.ready(address)
-            await serving.until_stopped(journal)
+            notify.ready(f"listening on {', '.join(bound)}")
+            beating = asyncio.create_task(notify.beat(lambda: server.trouble), name="agentmqtt broker beat")
+            try:
+                await serving.until_stopped(journal, lambda: _reload(server, notify, bound))
+            finally:
+                notify.stopping()
+                await end(beating)
+
+
+def _reload(server: Broker, notify: Notifier, bound: Sequence[str]) -> None:
+    """SIGHUP: accounts, keys, rules and certificates are read again."""
+    notify.reloading()
+    server.reload()
+    notify.ready(f"listening on {', '.join(bound)}")
 
 
 @contextlib.asynccontextmanager

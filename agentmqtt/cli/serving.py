@@ -57,8 +57,11 @@ def ready(*words: object) -> None:
     typer.echo(" ".join(["ready", *map(str, words)]))
 
 
-async def until_stopped(journal: Journal) -> None:
-    """Return at SIGTERM or SIGINT; a second one ends the process at once. Raises why the journal stopped."""
+async def until_stopped(journal: Journal, reload: Callable[[], None] = lambda: None) -> None:
+    """Return at SIGTERM or SIGINT; a second one ends the process at once. SIGHUP calls `reload`.
+
+    Raises why the journal stopped.
+    """
     loop = asyncio.get_running_loop()
     asked: asyncio.Future[None] = loop.create_future()
 
@@ -70,6 +73,7 @@ async def until_stopped(journal: Journal) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
+    loop.add_signal_handler(signal.SIGHUP, reload)
     await asyncio.wait((asked, journal.stopped), return_when=asyncio.FIRST_COMPLETED)
     if not asked.done():
         raise journal.stopped.result()

@@ -71,7 +71,7 @@ class Ledger:
     def owner(self) -> OwnerState:
         if self.holder is None:
             return OwnerState.NONE
-        return OwnerState.ONLINE if self.live else OwnerState.LOST
+        return OwnerState.ONLINE if self.online else OwnerState.LOST
 
     def status(self, now: int, request: int = 0) -> Status:
         """The fold of the log and the owner's liveness, as of now (§8)."""

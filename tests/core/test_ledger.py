@@ -165,7 +165,7 @@ def test_a_handed_command_expires_only_with_a_dead_owner() -> None:
 
 def test_only_an_owner_that_was_heard_is_handed_to() -> None:
     ledger = Ledger.restore(WF, alive().snapshot())
-    assert (ledger.owner, ledger.online) == (OwnerState.ONLINE, False)
+    assert (ledger.owner, ledger.online) == (OwnerState.LOST, False)
     assert told(ledger.on_command(command(), "sender", NOW, INC))[1:] == []
     ledger.owner_seen()
     assert [message.id for message in told(ledger.tick(NOW))] == ["c1"]
@@ -276,7 +276,8 @@ def test_a_ledger_comes_back_from_its_record(steps: list[str]) -> None:
     assert again.snapshot() == ledger.snapshot()
     assert again.holder == ledger.holder
     assert not again.online
-    ledger.live = again.live  # liveness is not on disk: whoever owned has one lease to come back
+    # Liveness is not on disk: whoever owned has one lease to come back, and is lost until it is heard.
+    ledger.live, ledger.heard = again.live, False
     assert again.status(NOW) == ledger.status(NOW)
     for place in ("0.0", "1.1", "2.1", "9.9"):
         assert again.plan(make.fetch(place)) == ledger.plan(make.fetch(place))

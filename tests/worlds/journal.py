@@ -54,9 +54,14 @@ class Oracle:
         self.sealed = sealed
         self.until = now + LEASE
         self.conn: int | None = None
+        self.known = False  # to this journal: what its predecessor knew is old news
+        self.doubtful = False
 
-    def heard(self, boot: bytes, now: float, conn: int | None = None) -> None:
+    def heard(self, boot: bytes, now: float, conn: int | None = None, *, fits: bool = True) -> None:
+        """`fits`: a frame that is refused may be an old copy; it proves nothing after a restart."""
         if boot == self.boot:
+            self.known = self.known or fits
+            self.doubtful = not self.known
             self.until = now + LEASE
             self.conn = conn if conn is not None and conn > (self.conn or 0) else self.conn
 
@@ -67,6 +72,7 @@ class Oracle:
     def granted(self, instance: bytes, boot: bytes, conn: int, now: float) -> None:
         self.conn = max(conn, self.conn or 0) if boot == self.boot and not self.sealed else conn
         self.instance, self.boot, self.sealed, self.until = instance, boot, False, now + LEASE
+        self.known, self.doubtful = True, False
 
     def alive(self, now: float) -> bool:
         return bool(self.boot) and not self.sealed and now < self.until
@@ -192,7 +198,7 @@ class SimJournal:
         if frame.inc != ledger.inc:
             self.hits["foreign incarnation frame"] += 1
         elif frame.epoch == ledger.epoch:
-            self.oracle.heard(self.oracle.boot, now)
+            self.oracle.heard(self.oracle.boot, now, fits=frame.first <= ledger.chain.stored + 1)
             if before is not None and self.leases.seen(before, now):
                 self._seen()
         was = ledger.owner
@@ -373,8 +379,10 @@ class SimJournal:
         if not status.inc:
             return
         oracle, now = self.oracle, self.world.now
-        want = "none" if oracle.sealed or not oracle.boot else "online" if oracle.alive(now) else "lost"
-        if status.owner != want and (want != "lost" or oracle.until <= self.checked):  # not yet noticed is no lie
+        lives = oracle.alive(now) and oracle.known
+        want = "none" if oracle.sealed or not oracle.boot else "online" if lives else "lost"
+        noticed = want != "lost" or oracle.until <= self.checked or not oracle.known
+        if status.owner != want and noticed and not oracle.doubtful:
             self.world.facts.lies.append(f"P8 status says {status.owner}, its owner is {want}")
         self.world.facts.status = StatusFact(status.inc, status.epoch, status.tail, status.state, status.owner)
         self.world.bus.publish("journal", "status", status, retain="status")

@@ -16,10 +16,10 @@ ONCE = (
         profile="amnesia",
     ),
     Fault(
-        "a restarted journal calls the owner lost",
+        "a restarted journal takes its predecessor's word for the owner",
         "ledger",
-        "OwnerState.ONLINE if self.live else",
         "OwnerState.ONLINE if self.online else",
+        "OwnerState.ONLINE if self.live else",
     ),
     Fault(
         "a restarted journal believes any will",

@@ -1,0 +1,5 @@
+"""The command line's fixtures."""
+
+from tests.cli.conftest import alone, inside
+
+__all__ = ["alone", "inside"]
