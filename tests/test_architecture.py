@@ -59,7 +59,7 @@ FLOORS = {
 APART = ("agentmqtt.core", "agentmqtt.store", "agentmqtt.transport", "agentmqtt.wire", "agentmqtt.names")
 DOORS = {
     "cbor2": "agentmqtt.wire",
-    "sqlite3": "agentmqtt.store.sqlite",
+    "sqlite3": "agentmqtt.store",
     "fcntl": "agentmqtt.store.lock",
     "aiomqtt": "agentmqtt.transport",
     "paho": "agentmqtt.transport",

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import shutil
-import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ import typer
 from agentmqtt.cli import broker, places
 from agentmqtt.cli.common import Config, Json, prepare, say
 from agentmqtt.errors import AgentMQTTError, StoreInUse, UsageError
+from agentmqtt.store import copies
 
 if TYPE_CHECKING:
     from agentmqtt.broker.limits import BrokerSettings
@@ -95,17 +95,7 @@ def _state(where: Path) -> Iterator[Finding]:
     yield Finding("state", free >= ROOM, room if free >= ROOM else few)
     file = where / "journal.db"
     if file.exists():
-        yield Finding("store", *_sound(file))
-
-
-def _sound(file: Path) -> tuple[bool, str]:
-    """Whether a store is whole, read without changing it."""
-    try:
-        with sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=5) as connection:
-            word = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-    except sqlite3.Error as error:
-        return False, f"{file} cannot be read: {error}; the broker would set it aside and begin anew"
-    return word == "ok", f"{file}: {word}" if word != "ok" else f"{file} is whole, {file.stat().st_size >> 10} KiB"
+        yield Finding("store", *copies.sound(file))
 
 
 def _certificate(server: BrokerSettings) -> Iterator[Finding]:
@@ -149,25 +139,8 @@ def backup(
         raise UsageError(f"{file} exists; give a new name")
     if not source.exists():
         raise UsageError(f"there is no store {source}; --state says where the broker keeps its own")
-    part = file.with_name(f".{file.name}.part")
-    part.unlink(missing_ok=True)
-    try:
-        _copy(source, part)
-        part.rename(file)
-    except (sqlite3.Error, OSError) as error:
-        raise UsageError(f"{file} could not be made: {error}") from error
-    finally:
-        part.unlink(missing_ok=True)
+    copies.copy(source, file)
     say(f"{file} holds {file.stat().st_size >> 10} KiB; bring it back with: agentmqtt broker restore {file}")
-
-
-def _copy(source: Path, part: Path) -> None:
-    part.touch(0o600)
-    with sqlite3.connect(f"file:{source}?mode=ro", uri=True) as here, sqlite3.connect(part) as there:
-        here.backup(there, pages=1024)
-        there.execute("PRAGMA journal_mode=DELETE")
-    with part.open("rb+") as whole:
-        os.fsync(whole.fileno())
 
 
 def restore(
@@ -183,7 +156,7 @@ def restore(
     from agentmqtt.store.files import set_aside
     from agentmqtt.store.lock import FileLock
 
-    good, why = _sound(file) if file.exists() else (False, f"there is no {file}")
+    good, why = copies.sound(file) if file.exists() else (False, f"there is no {file}")
     if not good:
         raise UsageError(f"{why}; nothing was changed")
     target = (state or places.home(prepare(config, 0)) / "broker") / "journal.db"
