@@ -74,6 +74,16 @@ class Engine:
             for pattern in session.due & session.subscriptions.keys():
                 self._owe(session, pattern, session.subscriptions[pattern])
 
+    @property
+    def retained(self) -> int:
+        """Topics that have a retained message."""
+        return len(self._retained)
+
+    @property
+    def retained_bytes(self) -> int:
+        """What retained messages take."""
+        return self._retained_bytes
+
     # -------------------------------------------------------------- sessions
 
     def attach(
@@ -226,6 +236,12 @@ class Engine:
             self._retain(message)
         for session, granted in self._subscriptions.match(topic):
             self._deliver(session, message, qos if qos < granted else granted, origin)
+
+    def announce(self, topic: str, payload: bytes) -> None:
+        """What the broker says itself: at QoS 0, not counted, not kept."""
+        message = Message(topic, payload, 0, kept=False)
+        for session, _ in self._subscriptions.match(topic):
+            self._deliver(session, message, 0, None)
 
     def _deliver(self, session: Session, message: Message, qos: int, origin: Origin | None) -> None:
         link = session.link

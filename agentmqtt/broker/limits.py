@@ -126,6 +126,8 @@ class BrokerSettings:
     `origins` are the web pages (`https://host`) that may connect by WebSocket; without any, those of
     this machine, or all where a password is asked for.
     `unqueued` are topic filters whose messages are not kept for a session that is offline.
+    `sys_interval` are the seconds between two rounds of messages below `$SYS`; 0 says nothing there.
+    `metrics` is a HOST:PORT for Prometheus and health checks; nothing is served without it.
     `plugins` maps dotted names of amqtt plugin classes to their options.
 
     Raises:
@@ -146,6 +148,8 @@ class BrokerSettings:
     require_certificate: bool = False
     origins: tuple[str, ...] = ()
     unqueued: tuple[str, ...] = ()
+    sys_interval: float = 10.0
+    metrics: str = ""
     plugins: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     limits: Limits = dataclasses.field(default_factory=Limits)
 

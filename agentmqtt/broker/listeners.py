@@ -169,6 +169,10 @@ class Listeners:
         assert settings.certfile is not None
         return ServerTLS(settings.certfile, settings.keyfile, settings.client_ca, required=settings.require_certificate)
 
+    def certificate_days(self) -> float | None:
+        """Days until the certificate ends; None if there is none, or the clock is not set."""
+        return None if self._tls is None else self._tls.days_left()
+
     def reload(self) -> None:
         """Use the certificate files as they are now."""
         if self._tls is not None:

@@ -10,9 +10,11 @@ from typing import Self
 from agentmqtt.broker.activation import Inherited
 from agentmqtt.broker.bindings import Bindings
 from agentmqtt.broker.engine import Engine
+from agentmqtt.broker.figures import Figures
 from agentmqtt.broker.limits import Address, BrokerSettings
 from agentmqtt.broker.listeners import Listeners
 from agentmqtt.broker.local import LocalTransport
+from agentmqtt.broker.metrics import Metrics
 from agentmqtt.broker.shell import Shell
 from agentmqtt.broker.store_keeper import StoreKeeper
 from agentmqtt.broker.wills import Kept, Wills
@@ -52,6 +54,9 @@ class Broker:
         self._inherited = inherited
         self._sweeper: asyncio.TimerHandle | None = None
         self._reviewer: asyncio.TimerHandle | None = None
+        self._sayer: asyncio.TimerHandle | None = None
+        self._metrics: Metrics | None = None
+        self._figures = Figures(self._engine, lambda: self.counters["connections"], self._certificate_days)
 
     @property
     def addresses(self) -> tuple[Address, ...]:
@@ -75,6 +80,14 @@ class Broker:
         }
         return dict(self._engine.counters) | now
 
+    @property
+    def metrics_port(self) -> int:
+        """Where metrics are served; 0 if they are not."""
+        return 0 if self._metrics is None else self._metrics.port
+
+    def _certificate_days(self) -> float | None:
+        return None if self._listeners is None else self._listeners.certificate_days()
+
     def transport(self) -> LocalTransport:
         """Connections to this broker without a socket. They may be made before `start`, so that nothing is missed."""
         return LocalTransport(self._engine, self._restored)
@@ -95,17 +108,36 @@ class Broker:
             await self._restored()
             await self._shell.start()
             await self._listeners.open()
+            await self._tell()
         except BaseException:
             await self.stop()
             raise
         self._sweep()
         self._review()
 
+    async def _tell(self) -> None:
+        """Begin to say how it is."""
+        if self.settings.metrics:
+            metrics = Metrics(self.settings.metrics, self._figures.text, lambda: self.trouble)
+            await metrics.start()
+            self._metrics = metrics
+        self._figures.lag.start()
+        if self.settings.sys_interval:
+            self._say()
+
+    def _say(self) -> None:
+        self._figures.publish()
+        self._sayer = asyncio.get_running_loop().call_later(self.settings.sys_interval, self._say)
+
     async def stop(self) -> None:
         """Close every connection, without wills, and stop listening. Takes a few seconds at most."""
         shell, self._shell = self._shell, None
         listeners, self._listeners = self._listeners, None
-        for timer in (self._sweeper, self._reviewer):
+        self._figures.lag.stop()
+        metrics, self._metrics = self._metrics, None
+        if metrics is not None:
+            await metrics.stop()
+        for timer in (self._sweeper, self._reviewer, self._sayer):
             if timer is not None:
                 timer.cancel()
         if shell is not None and listeners is not None:
