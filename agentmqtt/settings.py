@@ -21,7 +21,8 @@ class Settings(BaseSettings):
     """What a process is told from outside: `AGENTMQTT_ROOT`, `AGENTMQTT_CLIENT__WINDOW`, or the same in TOML.
 
     `client`, `journal` and `server` hold fields of ClientOptions, JournalOptions and BrokerSettings;
-    paths are relative to the directory that the process was started in.
+    paths are relative to the directory that the process was started in. `commit_interval` are seconds
+    for which broker and journal collect writes before each commit: fewer commits for an SD card, later receipts.
     """
 
     model_config = SettingsConfigDict(env_prefix="AGENTMQTT_", env_nested_delimiter="__", extra="forbid", frozen=True)
@@ -34,6 +35,7 @@ class Settings(BaseSettings):
     tls_cert: Path | None = None
     tls_key: Path | None = None
     state_dir: Path | None = None
+    commit_interval: float = Field(default=0.0, ge=0.0, le=10.0)
     client: dict[str, Any] = {}
     journal: dict[str, Any] = {}
     server: dict[str, Any] = {}

@@ -86,7 +86,7 @@ async def _serve(settings: Settings, state: Path, bound: list[str]) -> None:
     notify, given = Notifier(), inherited()
     _allow_many_connections()
     logging.getLogger("agentmqtt.session").setLevel(logging.ERROR)  # the journal's link does not leave this process
-    async with _store(state, make(settings)) as store, contextlib.AsyncExitStack() as stack:
+    async with _store(state, make(settings), settings.commit_interval) as store, contextlib.AsyncExitStack() as stack:
         server = make(settings, store, bound, given)
         journal = Journal(server.transport(), store, options=settings.journal_options(), alone=True)
         await stack.enter_async_context(journal)  # before the sockets, so that it misses nothing
@@ -111,9 +111,9 @@ def _reload(server: Broker, notify: Notifier, bound: Sequence[str]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _store(state: Path, server: Broker) -> AsyncIterator[Store]:
+async def _store(state: Path, server: Broker, commit_interval: float) -> AsyncIterator[Store]:
     try:
-        async with serving.journal_store(state) as store:
+        async with serving.journal_store(state, commit_interval) as store:
             yield store
     except StoreInUse:
         async with server:  # most often a second broker: then the taken port tells more, and this raises

@@ -29,7 +29,7 @@ async def _serve(settings: Settings, state: Path) -> None:
     from agentmqtt.journal import Journal
 
     async with (
-        serving.journal_store(state) as store,
+        serving.journal_store(state, settings.commit_interval) as store,
         Journal(transport(settings), store, options=settings.journal_options()) as running,
     ):
         serving.ready()

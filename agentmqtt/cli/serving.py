@@ -25,9 +25,9 @@ SOUND = 2.0
 
 
 @contextlib.asynccontextmanager
-async def journal_store(directory: Path) -> AsyncIterator[Store]:
+async def journal_store(directory: Path, commit_interval: float) -> AsyncIterator[Store]:
     """The journal's store in `directory`. Raises StoreError."""
-    store = open_store(directory / "journal.db")
+    store = open_store(directory / "journal.db", commit_interval=commit_interval)
     if store.replaced is not None:
         say(f"WARNING: the history in {directory} could not be used and starts anew; the old file is {store.replaced}")
     try:
