@@ -13,6 +13,7 @@ from typing import Literal, Self, overload
 from agentmqtt import wire
 from agentmqtt.commands import Receipt, Sender
 from agentmqtt.commands import make as make_command
+from agentmqtt.core.audience import NAMES
 from agentmqtt.enquiries import Enquiries
 from agentmqtt.errors import NoJournal, UsageError
 from agentmqtt.family import WatchedFamily
@@ -29,6 +30,8 @@ from agentmqtt.frames import (
     Refusal,
     Renew,
     Status,
+    WatcherList,
+    Watching,
     Withdraw,
 )
 from agentmqtt.host import OwnerSide, WatcherSide
@@ -71,6 +74,7 @@ class Client(Enquiries):
         self._sender: Sender
         self._journal_boot = b""
         self._renewed_at = 0.0
+        self._watching = False
         self._stack = contextlib.AsyncExitStack()
 
     # ---- life
@@ -289,7 +293,7 @@ class Client(Enquiries):
                     watcher.on_page(message)
             case Outcome():
                 self._sender.on_outcome(message)
-            case Status() | Listing() | CommandList():
+            case Status() | Listing() | CommandList() | WatcherList():
                 self._answered(message)
 
     def _on_journal(self, delivery: Delivery) -> None:
@@ -331,10 +335,23 @@ class Client(Enquiries):
         for watcher in list(self.watchers):
             watcher.tick(now)
         self._sender.tick(now)
-        if self.owners and now - self._renewed_at >= self.options.keepalive / 2:
+        if now - self._renewed_at >= self.options.keepalive / 2:
             self._renewed_at = now
-            renew = Renew(self.boot, self.session.conn)
-            self.publish(self.topics.client_req(self.client_id), wire.encode(renew))
+            self._say_present()
+
+    def _say_present(self) -> None:
+        """The owners of this process live (§5.4), and this is what it watches (§6.8)."""
+        topic = self.topics.client_req(self.client_id)
+        if self.owners:
+            self.publish(topic, wire.encode(Renew(self.boot, self.session.conn)))
+        if self.watchers or self._watching:
+            self._watching = bool(self.watchers)
+            names = tuple(dict.fromkeys(watcher.name for watcher in self.watchers))[:NAMES]
+            self.publish(topic, wire.encode(Watching(self.boot, self.session.conn, names)))
+
+    def watching_changed(self) -> None:
+        """Say soon what is watched now."""
+        self._renewed_at = 0.0
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

@@ -8,13 +8,25 @@ from collections.abc import AsyncIterator, Callable
 
 from agentmqtt import wire
 from agentmqtt.errors import AgentMQTTError, NoJournal, Unreachable
-from agentmqtt.frames import CommandList, Describe, ListCommands, Listing, ListRuns, PendingCommand, Row, Status
+from agentmqtt.frames import (
+    CommandList,
+    Describe,
+    ListCommands,
+    Listing,
+    ListRuns,
+    ListWatchers,
+    PendingCommand,
+    Row,
+    Status,
+    WatcherList,
+    WatcherRow,
+)
 from agentmqtt.names import Topics
 from agentmqtt.options import ClientOptions
 from agentmqtt.session import Session
 from agentmqtt.transport.base import Transport
 
-Answer = Status | Listing | CommandList
+Answer = Status | Listing | CommandList | WatcherList
 
 
 class Enquiries:
@@ -62,6 +74,13 @@ class Enquiries:
         topic = self.topics.req(name, self.client_id)
         answer = await self._ask(lambda request: (topic, wire.encode(ListCommands(request, name))))
         assert isinstance(answer, CommandList)
+        return answer.rows
+
+    async def watched_by(self, name: str) -> tuple[WatcherRow, ...]:
+        """Who watches a run now: client IDs, and since when. Raises NoJournal, BadName."""
+        topic = self.topics.req(name, self.client_id)
+        answer = await self._ask(lambda request: (topic, wire.encode(ListWatchers(request, name))))
+        assert isinstance(answer, WatcherList)
         return answer.rows
 
     async def require_journal(self) -> None:

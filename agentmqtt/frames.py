@@ -280,6 +280,39 @@ class Renew:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Watching:
+    """Watcher → journal on `~/{client}/req`: what this process watches, each half keep-alive (§6.8)."""
+
+    boot: bytes
+    conn: int
+    names: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ListWatchers:
+    """Anybody → journal on `req/{client}`: who watches this run? (§6.8)"""
+
+    request: int
+    workflow: str
+
+
+class WatcherRow(NamedTuple):
+    """A client that watches, and since when in milliseconds since 1970."""
+
+    client: str
+    since: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WatcherList:
+    """Journal → client on `res`: at most 200 watchers of a run (§6.8)."""
+
+    request: int
+    workflow: str
+    rows: tuple[WatcherRow, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class ListRuns:
     """Anybody → journal on `~/{client}/req`: the runs after `after` by name (§8.4)."""
 
@@ -333,5 +366,6 @@ class JournalAlive:
     event_limit: int = 32 * 1024
 
 
-Request: TypeAlias = Claim | Fetch | Describe | Command | Withdraw | ListCommands | Renew | ListRuns
-Response: TypeAlias = Grant | Refusal | Page | Handed | Recall | Outcome | Status | Listing | CommandList
+AboutName: TypeAlias = Claim | Fetch | Describe | Command | Withdraw | ListCommands | ListWatchers
+Request: TypeAlias = AboutName | Watching | Renew | ListRuns
+Response: TypeAlias = Grant | Refusal | Page | Handed | Recall | Outcome | Status | Listing | CommandList | WatcherList

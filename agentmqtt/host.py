@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from agentmqtt.commands import Receipt
-from agentmqtt.frames import Grant, Handed, Page, Recall, Refusal, Status
+from agentmqtt.frames import Grant, Handed, Page, Recall, Refusal, Status, WatcherRow
 from agentmqtt.names import Topics
 from agentmqtt.options import ClientOptions
 from agentmqtt.session import Session
@@ -48,6 +48,14 @@ class Host(Protocol):
     boot: bytes
     owners: dict[str, OwnerSide]
     watchers: list[WatcherSide]
+
+    def watching_changed(self) -> None:
+        """Another name is watched, or one less."""
+        ...
+
+    async def watched_by(self, name: str) -> tuple[WatcherRow, ...]:
+        """Who watches a name."""
+        ...
 
     def publish(self, topic: str, payload: bytes) -> bool:
         """Send if there is a connection; False if there is none. Nothing is kept."""

@@ -15,6 +15,7 @@ from agentmqtt.core.memory import KEPT, Answered, Memory
 from agentmqtt.core.outbox import ATTEMPT, Intent
 from agentmqtt.core.states import CHILD, END, OUTCOMES, STEP
 from agentmqtt.errors import BadValue, Gone, NoJournal, Unanswered, UsageError
+from agentmqtt.frames import WatcherRow
 from agentmqtt.ownership import Ownership, Retry, fresh
 from agentmqtt.received import Interruption, ReceivedCommand
 from agentmqtt.types import ORIGIN, Cursor, Entry, Event, Value, When
@@ -175,6 +176,10 @@ class OwnedRun(Ownership):
         if self._host.session.up:
             with contextlib.suppress(TimeoutError):
                 await self.flush(timeout=self._host.options.patience)
+
+    async def watchers(self) -> tuple[WatcherRow, ...]:
+        """Who watches this run now: client IDs, and since when. Raises NoJournal."""
+        return await self._host.watched_by(self.name)
 
     # ---- questions
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate, pairwise
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from agentmqtt import groups
 from agentmqtt import values as v
 from agentmqtt.errors import WireError
 from agentmqtt.frames import (
@@ -17,11 +17,11 @@ from agentmqtt.frames import (
     Fetch,
     Grant,
     Handed,
-    Item,
     JournalAlive,
     ListCommands,
     Listing,
     ListRuns,
+    ListWatchers,
     Outcome,
     Page,
     PageKind,
@@ -31,6 +31,9 @@ from agentmqtt.frames import (
     Renew,
     Row,
     Status,
+    WatcherList,
+    WatcherRow,
+    Watching,
     Why,
     Withdraw,
 )
@@ -111,72 +114,6 @@ def _checked(value: Value) -> Value:
     return value
 
 
-def _items_to_groups(items: Sequence[Item]) -> list[list[Any]]:
-    """Runs of consecutive items of one type: `[epoch, first, type, [data, ...], times, spans?]` (§6.4)."""
-    groups: list[list[Item]] = []
-    follows: tuple[int, int, str] | None = None
-    for item in items:
-        if (item.epoch, item.first, item.type) == follows:
-            groups[-1].append(item)
-        else:
-            groups.append([item])
-        follows = (item.epoch, item.first + item.span, item.type)
-    return [_group(group) for group in groups]
-
-
-def _group(items: list[Item]) -> list[Any]:
-    head = items[0]
-    group = [head.epoch, head.first, head.type, [item.data for item in items], _times(items)]
-    spans = [item.span for item in items]
-    if any(span != 1 for span in spans):
-        group.append(spans)
-    return group
-
-
-def _times(items: list[Item]) -> int | list[int]:
-    """One time for all, or the first and then the differences."""
-    times = [item.time for item in items]
-    if len(set(times)) == 1:
-        return times[0]
-    return [times[0], *(after - before for before, after in pairwise(times))]
-
-
-def _groups_to_items(value: Any) -> tuple[Item, ...]:
-    items: list[Item] = []
-    for group in v.array(value):
-        if type(group) is not list or len(group) < 5:
-            raise v.Misfit(f"holds {v.show(group)}, not [epoch, first, type, [data, ...], times]")
-        items += _read_group(group)
-    return tuple(items)
-
-
-def _read_group(group: list[Any]) -> list[Item]:
-    epoch, first, kind = v.count(group[0]), v.count(group[1]), v.label(group[2])
-    datas = v.array(group[3])
-    times = _read_times(group[4], len(datas))
-    spans = _read_spans(group[5], len(datas)) if len(group) > 5 else [1] * len(datas)
-    firsts = accumulate(spans, initial=first)
-    return [
-        Item(epoch, at, span, time, kind, data if type(data) is str else v.any_value(data))
-        for at, span, time, data in zip(firsts, spans, times, datas, strict=False)
-    ]
-
-
-def _read_times(value: Any, length: int) -> list[int]:
-    if type(value) is not list:
-        return [v.count(value)] * length
-    if len(value) != length or not all(type(step) is int for step in value):
-        raise v.Misfit(f"holds {len(value)} times for {length} events")
-    return [v.count(time) for time in accumulate(value)]
-
-
-def _read_spans(value: Any, length: int) -> list[int]:
-    spans = [v.count(span) for span in v.array(value)]
-    if len(spans) != length or 0 in spans:
-        raise v.Misfit(f"holds {len(spans)} spans for {length} events, or one of 0")
-    return spans
-
-
 def _read_rows(value: Any) -> tuple[Row, ...]:
     return tuple(_read_row(row) for row in v.array(value))
 
@@ -211,6 +148,17 @@ def _read_command(row: Any) -> PendingCommand:
         v.count(deadline),
         v.one_of(When)(when),
     )
+
+
+def _read_watchers(value: Any) -> tuple[WatcherRow, ...]:
+    rows = v.array(value)
+    if not all(type(row) is list and len(row) >= 2 for row in rows):
+        raise v.Misfit(f"holds {v.show(rows)}, not [[client, since], ...]")
+    return tuple(WatcherRow(v.label(row[0]), v.count(row[1])) for row in rows)
+
+
+def _read_names(value: Any) -> tuple[str, ...]:
+    return tuple(v.workflow_id(name) for name in v.array(value))
 
 
 # --- the messages --------------------------------------------------------------------------------
@@ -307,7 +255,7 @@ PAGE: Final = Map(
         Field("asked", "asked", v.position),
         Field("start", "start", v.position),
         _TAIL,
-        Field("items", "items", _groups_to_items, write=_items_to_groups),
+        Field("items", "items", groups.to_items, write=groups.of_items),
     ),
 )
 HANDED: Final = Map(
@@ -359,6 +307,9 @@ STATUS: Final = Map(
 )
 COMMANDS: Final = Map("commands", ListCommands, (_NUMBER, _WF))
 PENDING: Final = Map("pending", CommandList, (_NUMBER, _WF, Field("rows", "rows", _read_commands)))
+WATCHERS: Final = Map("watchers", ListWatchers, (_NUMBER, _WF))
+AUDIENCE: Final = Map("audience", WatcherList, (_NUMBER, _WF, Field("rows", "rows", _read_watchers)))
+WATCHING: Final = Map("watching", Watching, (_BOOT, _CONN, Field("names", "names", _read_names)))
 LISTING: Final = Map("listing", Listing, (_NUMBER, Field("rows", "rows", _read_rows), Field("more", "more", v.flag)))
 ALIVE: Final = Map("alive", Alive, (_BOOT, _CONN, Field("online", "online", v.flag)))
 JOURNAL: Final = Map(
@@ -379,9 +330,10 @@ COMMAND: Final = Map(
     "command", Command, (_ID, _WF, Field("kind", "kind", v.label), _value("data", "data"), _DEADLINE, _WHEN)
 )
 
-REQUESTS: Final = {shape.kind: shape for shape in (CLAIM, FETCH, DESCRIBE, WITHDRAW, COMMANDS, RENEW, LIST)}
+_QUESTIONS: Final = (CLAIM, FETCH, DESCRIBE, WITHDRAW, COMMANDS, WATCHERS, WATCHING, RENEW, LIST)
+REQUESTS: Final = {shape.kind: shape for shape in _QUESTIONS}
 RESPONSES: Final = {
-    shape.kind: shape for shape in (GRANT, REFUSAL, PAGE, HANDED, RECALL, OUTCOME, STATUS, LISTING, PENDING)
+    shape.kind: shape for shape in (GRANT, REFUSAL, PAGE, HANDED, RECALL, OUTCOME, STATUS, LISTING, PENDING, AUDIENCE)
 }
 BY_CLASS: Final[dict[Any, Map]] = {
     shape.cls: shape for shape in (*REQUESTS.values(), *RESPONSES.values(), ALIVE, JOURNAL, COMMAND)

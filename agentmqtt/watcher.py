@@ -86,6 +86,7 @@ class WatchedRun:
         if self._stored:
             self._subscriptions.append(host.session.subscribe(topics.ack(self.name), self._on_ack))
         host.watchers.append(self)
+        host.watching_changed()
         for subscription in self._subscriptions:
             subscription.on_granted = self.refresh
         return self
@@ -105,6 +106,7 @@ class WatchedRun:
             subscription.close()
         if self in self._host.watchers:
             self._host.watchers.remove(self)
+            self._host.watching_changed()
         if kind is None:
             self.keep()
 

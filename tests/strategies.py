@@ -63,6 +63,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "why": st.sampled_from(f.Why),
     "state": st.sampled_from(RunState),
     "owner": st.sampled_from(OwnerState),
+    "names": st.lists(LABELS, max_size=4).map(tuple),
     "when": st.sampled_from(When),
     "items": items(),
     "lease": st.floats(0.1, 1e6),
@@ -80,6 +81,8 @@ REQUESTS = st.one_of(
     build(f.Describe, request=COUNTS),
     build(f.Withdraw),
     build(f.ListCommands, request=COUNTS),
+    build(f.ListWatchers, request=COUNTS),
+    build(f.Watching, names=st.lists(LABELS, max_size=4).map(tuple)),
     build(f.Renew),
     build(f.ListRuns, request=COUNTS),
 )
@@ -89,6 +92,7 @@ RESPONSES = st.one_of(
     build(f.Page, request=COUNTS, kind=st.sampled_from(f.PageKind)),
     build(f.Handed),
     build(f.Recall),
+    build(f.WatcherList, request=COUNTS, rows=st.lists(st.builds(f.WatcherRow, LABELS, COUNTS), max_size=4).map(tuple)),
     build(
         f.CommandList,
         request=COUNTS,

@@ -24,6 +24,7 @@ FLOORS = {
     "agentmqtt.sparing": 1,
     "agentmqtt.waiting": 1,
     "agentmqtt.values": 2,
+    "agentmqtt.groups": 2,
     "agentmqtt.schema": 2,
     "agentmqtt.jsontext": 2,
     "agentmqtt.wire": 2,

@@ -69,6 +69,28 @@ def inbox(
     complete(_inbox(prepare(config, verbose, broker=broker, root=root), workflow, machine=json))
 
 
+def watchers(
+    workflow: Workflow,
+    broker: BrokerURL = None,
+    json: Json = False,
+    config: Config = None,
+    root: Root = None,
+    verbose: Verbose = 0,
+) -> None:
+    """Show who watches a run now: client IDs, and for how long."""
+    complete(_watchers(prepare(config, verbose, broker=broker, root=root), workflow, machine=json))
+
+
+async def _watchers(settings: Settings, workflow: str, *, machine: bool) -> None:
+    async with common.one_shot(settings) as client:
+        rows = await client.watched_by(workflow)
+    for row in rows:
+        if machine:
+            typer.echo(json.dumps(row._asdict()))
+        else:
+            typer.echo(f"{row.client}  for {max(0, time.time() - row.since / 1000):.0f} s")
+
+
 async def _withdraw(settings: Settings, workflow: str, id_: str) -> int:
     async with common.one_shot(settings) as client:
         await client.require_journal()

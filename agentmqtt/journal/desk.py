@@ -9,13 +9,31 @@ from typing import TypeVar
 
 from agentmqtt import names, wire
 from agentmqtt.core import effects as fx
+from agentmqtt.core.audience import Audience
 from agentmqtt.core.leases import Leases
 from agentmqtt.core.ledger import Ledger
 from agentmqtt.errors import BadName, WireError
-from agentmqtt.frames import Claim, Command, Describe, Fetch, ListCommands, ListRuns, Outcome, Renew, Response, Withdraw
+from agentmqtt.frames import (
+    AboutName,
+    Claim,
+    Command,
+    Describe,
+    Fetch,
+    ListCommands,
+    ListRuns,
+    ListWatchers,
+    Outcome,
+    Renew,
+    Request,
+    Response,
+    WatcherList,
+    WatcherRow,
+    Watching,
+    Withdraw,
+)
 from agentmqtt.journal.batch import Batch
 from agentmqtt.journal.clock import Clock
-from agentmqtt.journal.listing import commands, listing
+from agentmqtt.journal.listing import MOST, commands, listing
 from agentmqtt.journal.shelf import Shelf
 from agentmqtt.names import Kind, Parsed, Topics
 from agentmqtt.options import JournalOptions
@@ -38,6 +56,7 @@ class Desk:
     def __init__(self, shelf: Shelf, batch: Batch, publish: Publish, options: JournalOptions) -> None:
         self.topics = Topics(options.root)
         self.leases = Leases(options.lease, options.grace)
+        self.audience = Audience(options.lease)
         self.clock = Clock()
         self.closed = False
         self._sparing = Sparing(log)
@@ -142,24 +161,54 @@ class Desk:
         request = self._decoded(lambda data: wire.decode_request(data, workflow=self._named(parsed)), delivery)
         if parsed is None or request is None or self.closed:
             return
+        if parsed.kind is Kind.CLIENT_REQ:
+            known = self._about_no_name(request, parsed.client)
+        else:
+            known = self._about_a_name(request, parsed)
+        if not known:
+            log.warning("%s does not belong on %s; it was ignored", type(request).__name__, delivery.topic)
+
+    def _about_no_name(self, request: Request, client: str) -> bool:
+        """Whether it was a request that a client makes on its own topic."""
         match request:
-            case Claim() if parsed.kind is Kind.OWN and self._belongs(parsed, request.workflow):
-                self._claim(request, parsed.client)
-            case Fetch() if parsed.kind is Kind.REQ and self._belongs(parsed, request.workflow):
-                self.fetch(parsed.client, request)
-            case Describe() if parsed.kind is Kind.REQ and self._belongs(parsed, request.workflow):
-                ledger = self._shelf.ledgers.get(request.workflow) or Ledger(request.workflow)
-                self.answer(parsed.client, ledger.status(self.clock.now(), request.request))
-            case ListCommands() if parsed.kind is Kind.REQ and self._belongs(parsed, request.workflow):
-                self.answer(parsed.client, commands(self._shelf.ledgers.get(request.workflow), request))
-            case Withdraw() if parsed.kind is Kind.REQ and self._belongs(parsed, request.workflow):
-                self._withdraw(request, parsed.client)
-            case Renew() if parsed.kind is Kind.CLIENT_REQ:
-                self._seen(parsed.client, request.boot, request.conn)
-            case ListRuns() if parsed.kind is Kind.CLIENT_REQ:
-                self.answer(parsed.client, listing(self._shelf.ledgers, request))
+            case Watching(boot, conn, names):
+                self.audience.seen(client, boot, conn, names, self.clock.monotonic(), self.clock.now())
+            case Renew(boot, conn):
+                self._seen(client, boot, conn)
+            case ListRuns():
+                self.answer(client, listing(self._shelf.ledgers, request))
             case _:
-                log.warning("%s does not belong on %s; it was ignored", type(request).__name__, delivery.topic)
+                return False
+        return True
+
+    def _about_a_name(self, request: Request, parsed: Parsed) -> bool:
+        """Whether it was a request that belongs on the topic of its name."""
+        if not isinstance(request, AboutName) or not self._belongs(parsed, request.workflow):
+            return isinstance(request, AboutName)
+        ledger, client = self._shelf.ledgers.get(request.workflow), parsed.client
+        match request:
+            case Claim() if parsed.kind is Kind.OWN:
+                self._claim(request, client)
+            case _ if parsed.kind is Kind.OWN:
+                return False
+            case Fetch():
+                self.fetch(client, request)
+            case Describe():
+                known = ledger or Ledger(request.workflow)
+                self.answer(client, known.status(self.clock.now(), request.request))
+            case ListCommands():
+                self.answer(client, commands(ledger, request))
+            case ListWatchers():
+                self.answer(client, self._watchers(request))
+            case Withdraw():
+                self._withdraw(request, client)
+            case _:
+                return False
+        return True
+
+    def _watchers(self, request: ListWatchers) -> WatcherList:
+        found = sorted(self.audience.of(request.workflow, self.clock.monotonic()), key=lambda row: row[1])[:MOST]
+        return WatcherList(request.request, request.workflow, tuple(WatcherRow(*row) for row in found))
 
     def _withdraw(self, request: Withdraw, client: str) -> None:
         ledger = self._shelf.open(request.workflow)
@@ -190,6 +239,7 @@ class Desk:
         if parsed is None or alive is None or self.closed:
             return
         if not alive.online:
+            self.audience.lost(parsed.client, alive.boot, alive.conn, self.clock.monotonic())
             for name in self.leases.died((parsed.client, alive.boot), alive.conn, self.clock.monotonic()):
                 self.lost(self._shelf.ledgers[name])
         elif not delivery.retain:  # an old birth proves nothing

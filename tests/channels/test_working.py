@@ -353,6 +353,19 @@ async def test_an_outer_cancellation_stays_one(site: Site) -> None:
             await task
 
 
+async def test_who_watches_is_known_while_it_does(site: Site) -> None:
+    async with site.connect("a") as a, site.connect("p") as p, a.own("work") as run:
+        assert await run.watchers() == ()
+        async with p.watch("work"):
+            while not (rows := await run.watchers()):
+                await asyncio.sleep(0.05)
+            assert [row.client for row in rows] == [p.client_id]
+            assert await p.watched_by("work") == rows
+            assert await p.watched_by("other") == ()
+        while await run.watchers():
+            await asyncio.sleep(0.05)
+
+
 async def test_what_waits_for_a_run_can_be_listed(site: Site) -> None:
     async with site.connect("p") as p:
         assert await p.commands("work") == ()
