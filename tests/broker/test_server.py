@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import socket
 import ssl
@@ -16,7 +17,7 @@ import aiomqtt
 import pytest
 from websockets.asyncio.client import connect
 
-from agentmqtt.broker import Address, Broker, BrokerSettings, Limits
+from agentmqtt.broker import Address, Broker, BrokerSettings, Limits, listeners
 from agentmqtt.errors import BadURL, ListenError, UsageError
 from agentmqtt.transport.base import Delivery, Hello, Will
 from tests.broker import wire
@@ -246,9 +247,28 @@ async def test_a_port_that_is_taken_is_named_with_its_holder() -> None:
             await Broker(BrokerSettings(listen=(f"127.0.0.1:{port}",))).start()
 
 
-async def test_an_address_that_is_not_ours_is_refused() -> None:
-    with pytest.raises(ListenError, match=r"mqtt://192\.0\.2\.1:"):
-        await Broker(BrokerSettings(listen=(f"192.0.2.1:{free_port()}",), anonymous=True)).start()
+async def test_an_address_that_is_not_there_yet_is_tried_again_while_the_others_serve(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agentmqtt.broker.listeners.RETRY", 0.05)
+    there = iter([False, False, True])
+    begin = listeners.Listeners._serve
+
+    async def serve(self: listeners.Listeners, address: Address, sock: socket.socket | None = None) -> None:
+        if address.host == "192.0.2.1":
+            if not next(there):
+                raise OSError(errno.EADDRNOTAVAIL, "not there yet")
+            address = address._replace(host="127.0.0.1")
+        await begin(self, address, sock)
+
+    monkeypatch.setattr(listeners.Listeners, "_serve", serve)
+    listen = ("127.0.0.1:0", f"192.0.2.1:{free_port()}")
+    async with Broker(BrokerSettings(listen=listen, anonymous=True)) as broker:
+        assert len(broker.addresses) == 1
+        assert "192.0.2.1" in caplog.text
+        await until(lambda: len(broker.addresses) == 2)
+    async with Broker(BrokerSettings(listen=(f"192.0.2.7:{free_port()}",), anonymous=True)) as broker:
+        assert broker.addresses == ()  # and its end does not wait for it
 
 
 async def test_tls_listeners_want_a_certificate_and_use_it(tmp_path: Path) -> None:

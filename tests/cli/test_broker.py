@@ -80,7 +80,7 @@ def test_a_damaged_store_is_set_aside_loudly(alone: Tool) -> None:
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        (("--listen", "0.0.0.0:0"), "password_file"),
+        (("--listen", "0.0.0.0:0"), "agentmqtt user add"),
         (("--listen", "nonsense:port"), "port"),
         (("--listen", "mqtts://127.0.0.1:0"), "certfile"),
         (("--root", "a/#"), "root"),

@@ -55,7 +55,7 @@ async def test_what_was_told_survives_kill_9_and_what_survives_is_a_prefix(tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 async def test_200_kills(tmp_path: Path) -> None:
     await _rounds(tmp_path / "killed", 200)
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.servers import need
@@ -50,8 +50,8 @@ class Machine:
 
 
 @contextlib.contextmanager
-def booted(folder: Path) -> Iterator[Machine]:
-    """A machine whose systemd runs."""
+def booted(folder: Path, *shared: Path) -> Iterator[Machine]:
+    """A machine whose systemd runs; it sees `shared` folders also where it has a file system of its own."""
     nspawn = need("systemd-nspawn")
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512m", "agentmqtt-test", folder], check=True)
     parts = {name: folder / name for name in ("up", "work", "root")}
@@ -60,14 +60,15 @@ def booted(folder: Path) -> Iterator[Machine]:
     options = f"lowerdir=/,upperdir={parts['up']},workdir={parts['work']}"
     try:
         subprocess.run(["mount", "-t", "overlay", "-o", options, "overlay", parts["root"]], check=True)
-        yield from _boot(nspawn, parts["root"], folder)
+        yield from _boot(nspawn, parts["root"], folder, shared)
     finally:
         subprocess.run(["umount", "-l", parts["root"]], check=False)
         subprocess.run(["umount", "-l", folder], check=False)
 
 
-def _boot(nspawn: str, root: Path, folder: Path) -> Iterator[Machine]:
+def _boot(nspawn: str, root: Path, folder: Path, shared: Sequence[Path]) -> Iterator[Machine]:
     words = [nspawn, f"--directory={root}", "--private-network", "--register=no", "--keep-unit", "--console=pipe"]
+    words += [f"--bind-ro={path}" for path in shared]
     with (folder / "console").open("wb") as console:
         container = subprocess.Popen([*words, "--boot"], stdin=subprocess.DEVNULL, stdout=console, stderr=console)
     try:

@@ -66,7 +66,8 @@ def test_installing_twice_is_as_once(alone: Tool, inside: Inside, tmp_path: Path
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> object:
-    with booted(tmp_path_factory.mktemp("machine")) as made:
+    shared = {ROOT, Path(sys.prefix), Path(sys.base_prefix)}
+    with booted(tmp_path_factory.mktemp("machine"), *shared) as made:
         made.run("ip", "link", "set", "lo", "up")
         _install(made)
         yield made

@@ -289,4 +289,11 @@ FAULTS = (
         "        self._sent = 0\n        self._flight.clear()\n        self._gap_at = -1\n        self._window_now",
         "        self._gap_at = -1\n        self._window_now",
     ),
+    Fault(
+        "a reader begins again with a lost incarnation",
+        "reader",
+        "if self._knew or self._at_end or",
+        "if self.inc != NO_INC or self.position != ORIGIN or self._at_end or",
+        profile="amnesia",
+    ),
 )

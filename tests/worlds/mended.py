@@ -84,13 +84,6 @@ ONCE = (
         profile="withdraw",
     ),
     Fault(
-        "a reader begins again with a lost incarnation",
-        "reader",
-        "if self._knew or self._at_end or",
-        "if self.inc != NO_INC or self.position != ORIGIN or self._at_end or",
-        profile="amnesia",
-    ),
-    Fault(
         "a lost store knows a disk and sends it away",
         "ledger",
         "return self._resumes(claim, cut, 0) if self._known(claim) else free",
