@@ -70,7 +70,11 @@ class Question(NamedTuple):
 
 
 def same(value: Value, other: Value) -> bool:
-    """Equal, and of one type: true is not 1."""
+    """Equal, and of one type all the way down: true is not 1. A tuple is the list that it is sent as."""
+    if isinstance(value, list | tuple) and isinstance(other, list | tuple):
+        return len(value) == len(other) and all(map(same, value, other))
+    if isinstance(value, Mapping) and isinstance(other, Mapping):
+        return value.keys() == other.keys() and all(same(value[key], other[key]) for key in value)
     return type(value) is type(other) and bool(value == other)
 
 
@@ -102,6 +106,10 @@ class Asks:
         """The ID of the next question that asks just this: the first, the second, …"""
         n = self._counts[question.digest] = self._counts.get(question.digest, 0) + 1
         return f"{question.digest}-{n}"
+
+    def recount(self, memory: Memory) -> None:
+        """After a withdraw: questions that are not in the log any more were not asked."""
+        self._counts = {digest: min(n, memory.questions_of(digest)) for digest, n in self._counts.items()}
 
     def open(self, id_: str, question: Question) -> asyncio.Future[Answered]:
         """Take answers from now on."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -12,6 +13,8 @@ from agentmqtt.core.states import CHILD
 from agentmqtt.host import Host
 from agentmqtt.types import Event
 from agentmqtt.watcher import WatchedRun
+
+log = logging.getLogger("agentmqtt.watcher")
 
 MOST = 1_000
 """Runs of one family that are followed."""
@@ -80,7 +83,10 @@ class WatchedFamily:
         return told
 
     def _follow(self, name: str) -> None:
-        if name in self._tasks or len(self._tasks) >= MOST:
+        if name in self._tasks:
+            return
+        if len(self._tasks) >= MOST:
+            log.warning("%r has more than %d runs below it; %r is not followed", self.name, MOST, name)
             return
         task = asyncio.create_task(self._read(name), name=f"agentmqtt family {name!r}")
         task.add_done_callback(self._ended)

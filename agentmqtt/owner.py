@@ -113,6 +113,7 @@ class OwnedRun(Ownership):
             await self._spool.changed.wait()
         if self.epoch == before:
             raise Gone(f"{to} is no longer in the log of {self.name!r}; nothing was withdrawn")
+        await self._forget_withdrawn()
 
     # ---- what it did before
 
@@ -172,10 +173,20 @@ class OwnedRun(Ownership):
         return cast("T", result)
 
     async def _stored_soon(self) -> None:
-        """Wait for the journal, but not for a link: offline, this disk has it."""
+        """Wait for this disk, and for the journal as long as there is a link."""
+        await self._spool.on_disk()
         if self._host.session.up:
             with contextlib.suppress(TimeoutError):
                 await self.flush(timeout=self._host.options.patience)
+
+    async def _forget_withdrawn(self) -> None:
+        """What was withdrawn was not done: a later owner counts from what is left, and so does this one."""
+        if self._memory is None:
+            return
+        self._memory = None
+        memory = await self._remember()
+        self._steps = {key: min(n, memory.steps_of(key)) for key, n in self._steps.items()}
+        self._asks.recount(memory)
 
     async def watchers(self) -> tuple[WatcherRow, ...]:
         """Who watches this run now: client IDs, and since when. Raises NoJournal."""
@@ -193,8 +204,8 @@ class OwnedRun(Ownership):
         default: Any = MISSING,
         by: Sequence[str] | None = None,
     ) -> Value:
-        """Ask whoever answers first; the answer is stored when this returns, and a later owner that asks the
-        same gets it without asking again.
+        """Ask whoever answers first; the journal has the answer when this returns, and a later owner that asks
+        the same gets it without asking again.
 
         Args:
             choices: what may be answered, compared by type and value.
@@ -215,7 +226,6 @@ class OwnedRun(Ownership):
             if id_ not in memory.asked:
                 await self._emit((asked.event(id_, timeout),))
             said = await self._answered(id_, asked, timeout, default)
-            await self._stored_soon()
         if said.expired and default is MISSING:
             raise Unanswered(f"nobody answered {question!r} of {self.name!r} within {timeout:g} s; that is no denial")
         return default if said.expired else said.value
@@ -224,14 +234,17 @@ class OwnedRun(Ownership):
         future = self._asks.open(id_, asked)
         try:
             self._commands.judge_answers()
-            return await asyncio.wait_for(future, timeout)
-        except TimeoutError:
-            said = Answered(None if default is MISSING else default, "", expired=True)
-            await self._emit((answer(id_, said),))
-            self._asks.remember(id_, said)
-            return said
+            await asyncio.wait((future,), timeout=timeout)
         finally:
             self._asks.close(id_)
+        if future.done():
+            await self.flush()  # it came through the journal, and it counts once the journal has it
+            return future.result()
+        said = Answered(None if default is MISSING else default, "", expired=True)
+        self._asks.remember(id_, said)  # from now on it is too late, also while this waits for room
+        await self._emit((answer(id_, said),))
+        await self._stored_soon()
+        return said
 
     def _take_answer(self, command: ReceivedCommand) -> bool:
         return self._asks.take(command)

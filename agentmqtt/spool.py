@@ -87,6 +87,13 @@ class Spool:
         put = self._unsaved[row.seq] = self._host.state.row(self.name, row, epoch)
         self._host.state.store.submit([put], functools.partial(self._row_saved, row.seq), sync=False)
 
+    async def on_disk(self) -> None:
+        """Wait until every row so far survives kill -9. Raises StoreError: the disk refuses it."""
+        while self._unsaved:
+            if self.disk_error is not None:
+                raise self.disk_error
+            await self.changed.wait()
+
     def _row_saved(self, seq: int, error: Exception | None) -> None:
         if error is not None:
             self._disk_failed(error)

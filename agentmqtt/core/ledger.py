@@ -173,6 +173,8 @@ class Ledger:
     def _may_have(self, claim: Claim, row: Epoch, cut: Position | None) -> bool:
         free = claim.takeover or not self.live or self.holder is None
         if self._foreign(claim):
+            if row.boot == claim.boot and not self.chain.stored:
+                return True  # a late copy of an earlier claim of this very process came first
             return self._resumes(claim, cut, 0) if self._known(claim) else free
         if row.boot == claim.boot and claim.replaces == self.epoch:
             # the holder withdraws (§5.5), comes back after its release, or was told of a loss (§5.3)

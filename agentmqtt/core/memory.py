@@ -42,6 +42,14 @@ class Memory:
             case _:
                 pass
 
+    def steps_of(self, key: str) -> int:
+        """How many steps of this key were done."""
+        return max((n for known, n in self._results if known == key), default=0)
+
+    def questions_of(self, digest: str) -> int:
+        """How many questions of this digest were asked."""
+        return sum(id_.rpartition("-")[0] == digest for id_ in self.asked)
+
     def has_result(self, key: str, n: int) -> bool:
         """Whether the `n`-th step of this key was done."""
         return (key, n) in self._results

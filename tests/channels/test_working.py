@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from agentmqtt import Event, Mode, TooLarge, Unanswered, UsageError, When
+from agentmqtt.asking import same
 from agentmqtt.errors import BadValue
 from agentmqtt.owner import child_name
 from agentmqtt.types import CommandState
@@ -56,6 +57,81 @@ async def test_a_withdrawn_attempt_takes_its_steps_with_it(site: Site) -> None:
     async with site.connect("a") as a, a.own("work", retry="withdraw_attempt") as run:
         await run.step("plan", dear)
     assert len(dear.calls) == 2
+
+
+async def test_a_living_owner_that_withdraws_counts_again(site: Site) -> None:
+    """What is done, asked and announced after a withdraw is found by the next owner."""
+    dear = Counter()
+    async with site.connect("a") as a, site.connect("p") as p, a.own("work") as run, p.watch("work") as phone:
+        kept = await run.step("plan", dear, "kept")
+        await run.flush()
+        place = run.stored
+        await run.step("plan", dear, "gone")
+        async with run.child("search"):
+            pass
+        await run.withdraw(place)
+        assert await run.step("plan", dear, "gone") == {"n": 3, "args": ["gone"]}
+        async with run.child("search"):
+            pass
+        asking = asyncio.create_task(run.ask("Deploy?"))
+        await phone.answer((await until(phone, _asks))[-1].data["id"], "yes")
+        assert await asking == "yes"
+        await run.withdraw()
+        asking = asyncio.create_task(run.ask("Deploy?"))
+        await phone.answer((await until(phone, _asks))[-1].data["id"], "no")
+        assert await asking == "no"
+        again = await run.step("plan", dear, "kept")  # the attempt began behind the first: that one counts
+    async with site.connect("b") as b, b.own("work") as run:
+        assert await run.ask("Deploy?") == "no"
+        assert [await run.step("plan", dear, "kept") for _ in range(2)] == [kept, again]
+        assert not [event async for event in run.history() if event.type == "am.child"]
+    assert len(dear.calls) == 4
+
+
+async def test_an_answer_that_comes_while_the_expiry_waits_is_late(site: Site) -> None:
+    async with site.connect("a") as a, site.connect("p") as p, a.own("work") as run, p.watch("work") as phone:
+        gate, emit = asyncio.Event(), run._emit
+
+        async def held(entries: Any) -> None:
+            if entries[0].type == "am.answer":
+                await gate.wait()
+            await emit(entries)
+
+        run._emit = held  # type: ignore[method-assign]
+        asking = asyncio.create_task(run.ask("Deploy?", timeout=0.2, default="later"))
+        id_ = (await until(phone, _asks))[-1].data["id"]
+        await asyncio.sleep(0.3)
+        receipt = await phone.answer(id_, "yes")
+        assert await receipt.outcome() is CommandState.EXPIRED
+        gate.set()
+        assert await asking == "later"
+        await run.flush()
+        answers = [event.data async for event in run.history() if event.type == "am.answer"]
+        assert answers == [{"id": id_, "value": "later", "expired": True}]
+
+
+async def test_an_answer_is_at_the_journal_when_ask_returns(site: Site) -> None:
+    async with site.connect("a") as a, site.connect("p") as p, a.own("work") as run, p.watch("work") as phone:
+        asking = asyncio.create_task(run.ask("Deploy?"))
+        id_ = (await until(phone, _asks))[-1].data["id"]
+        await phone.answer(id_, "yes")
+        assert await asking == "yes"
+        assert run.unsent == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "choice", "equal"),
+    [
+        ([True], [1], False),
+        ({"a": 1}, {"a": 1.0}, False),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, True),
+        ([1, 2], (1, 2), True),
+        ("1", 1, False),
+        (None, None, True),
+    ],
+)
+def test_choices_are_compared_all_the_way_down(value: Any, choice: Any, equal: bool) -> None:
+    assert same(value, choice) is equal
 
 
 async def test_what_cannot_be_stored_is_said_once(site: Site) -> None:

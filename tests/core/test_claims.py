@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -230,3 +231,16 @@ def test_a_new_epoch_hands_again_what_the_old_one_held() -> None:
     assert isinstance(handed, Handed)
     assert (handed.epoch, handed.again) == (2, True)
     assert effects.count(SaveCommand(1)) == 2
+
+
+def test_a_late_copy_of_its_own_claim_does_not_lock_a_process_out_of_a_new_store() -> None:
+    """World 14513 of the profile `amnesia`: it had become another instance since, and the copy had been it before."""
+    ledger = nobody()
+    ledger.on_claim(claim(request=b"late", instance=DISK_A, boot=BOOT_A), "a", NOW, INC)
+    assert ledger.holder == ("a", BOOT_A)
+    again = claim(request=b"now", instance=DISK_B, boot=BOOT_A, mine=3, replaces=3, inc=OTHER)
+    (answer,) = told(ledger.on_claim(again, "a", NOW, INC))
+    assert isinstance(answer, Grant)
+    ledger.on_frame(frame("2.1", texts(1)), NOW)
+    (answer,) = told(ledger.on_claim(dataclasses.replace(again, request=b"later"), "a", NOW, INC))
+    assert isinstance(answer, Refusal)

@@ -30,6 +30,8 @@ def test_results_questions_and_children() -> None:
     assert memory.result("k", 2) is None
     assert not memory.has_result("k", 3)
     assert memory.asked == {"q-1"}
+    assert (memory.steps_of("k"), memory.steps_of("other")) == (2, 0)
+    assert (memory.questions_of("q"), memory.questions_of("p")) == (1, 0)
     assert memory.answers == {"q-1": Answered("yes", "phone", expired=False), "q-2": Answered(None, "", expired=True)}
     assert memory.children == {"run/search"}
 
