@@ -8,7 +8,7 @@ import os
 import secrets
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -16,9 +16,14 @@ from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
 from agentmqtt.broker.rights import Role
-from agentmqtt.errors import UsageError
+from agentmqtt.errors import StoreInUse, UsageError
+from agentmqtt.store.lock import FileLock
 
 Kind: TypeAlias = Literal["user", "device"]
+PATIENCE = 10.0
+"""Seconds to wait for somebody else who edits the file."""
+GRACE = 60
+"""Seconds that a token which has ended is still remembered as revoked."""
 NAME = 128
 """Characters of an account's name."""
 _HASHER = PasswordHasher(time_cost=3, memory_cost=19_456, parallelism=1)
@@ -65,7 +70,7 @@ class Accounts:
     def with_revoked_token(self, token: str, until: int) -> Accounts:
         """A token's ID that counts no more. Those whose time is over are forgotten."""
         now = int(time.time())
-        kept = {name: end for name, end in self.revoked_tokens.items() if end > now}
+        kept = {name: end for name, end in self.revoked_tokens.items() if end + GRACE > now}
         return dataclasses.replace(self, revoked_tokens={**kept, token: until})
 
 
@@ -119,9 +124,40 @@ def read(path: Path) -> Accounts:
 
 
 def _account(name: str, fields: Mapping[str, Any]) -> Account:
+    workflows = fields.get("workflows", [])
+    if not isinstance(workflows, list) or not all(isinstance(pattern, str) for pattern in workflows):
+        raise ValueError(f"`workflows` of {name!r} is no list of texts")
+    texts = [fields.get(key, "") for key in ("hash", "client", "kind")]
+    flags = [fields.get(key, False) for key in ("certificate", "revoked")]
+    if not all(isinstance(text, str) for text in texts) or not all(isinstance(flag, bool) for flag in flags):
+        raise ValueError(f"a field of {name!r} is of the wrong type")
     given = {field.name: fields[field.name] for field in dataclasses.fields(Account) if field.name in fields}
-    given |= {"name": name, "role": Role(fields["role"]), "workflows": tuple(fields.get("workflows", ()))}
+    given |= {"name": name, "role": Role(fields["role"]), "workflows": tuple(workflows)}
     return Account(**given)
+
+
+def edit(path: Path, change: Callable[[Accounts], Accounts]) -> Accounts:
+    """Read the file, change it, write it; two that do so at once do it one after the other.
+
+    Raises:
+        UsageError: what `change` raises, or the file cannot be read or written, or somebody else edits it for long.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock, until = FileLock(path), time.monotonic() + PATIENCE
+    while True:
+        try:
+            lock.acquire()
+            break
+        except StoreInUse as error:
+            if time.monotonic() > until:
+                raise UsageError(f"accounts file {path} is being edited: {error}") from error
+            time.sleep(0.05)
+    try:
+        changed = change(read(path))
+        write(path, changed)
+        return changed
+    finally:
+        lock.release()
 
 
 def write(path: Path, accounts: Accounts) -> None:

@@ -213,6 +213,10 @@ class Connection:
         self.send(answer)
         self._leave()
 
+    def may_read(self, topic: str) -> bool:
+        """Whether its login is known to be allowed to."""
+        return self._identity is not None and self._identity.verdict("receive", topic) is True
+
     def review(self) -> None:
         """Leave if the login counts no more."""
         if self._identity is not None and (flaw := self._identity.flaw()):

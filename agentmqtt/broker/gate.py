@@ -101,6 +101,7 @@ class Gatekeeper:
         self._accounts = Accounts()
         self._rules = RulesFile([])
         self._key: bytes | None = None
+        self._closed = False
         self._read()
 
     # ---- its files
@@ -112,6 +113,8 @@ class Gatekeeper:
         rules = RulesFile.read(files.rules) if files.rules else RulesFile([])
         key = tokens.read_key(files.token_key) if files.token_key and files.token_key.exists() else None
         self._accounts, self._rules, self._key = known, rules, key
+        there = files.accounts is not None and files.accounts.exists()
+        self._closed = self._closed or there or bool(rules.lines or key)
 
     def _stamps(self) -> tuple[tuple[int, int] | None, ...]:
         return tuple(_stamp(path) for path in self._files)
@@ -137,8 +140,8 @@ class Gatekeeper:
 
     @property
     def _guarded(self) -> bool:
-        """Whether anything here says who may do what."""
-        return bool(self._accounts.by_name or self._rules.lines or self._key)
+        """Whether anything here says who may do what, or ever did: a file that is gone opens nothing."""
+        return self._closed
 
     @property
     def _open(self) -> bool:
@@ -203,12 +206,13 @@ class Gatekeeper:
         if account is not None and digest in self._right:
             self._right.move_to_end(digest)
             return True
-        now = asyncio.get_running_loop().time()
         keys = (f"address {address}", f"user {name} {address}")
-        if wait := max(self._throttle.wait(key, now) for key in keys):
-            log.warning("too many wrong logins from %s; the next is looked at in %.0f s", address, wait)
-            return False
         async with self._turns:
+            now = asyncio.get_running_loop().time()
+            # Asked here, in its turn: many at once are no way around it.
+            if wait := max(self._throttle.wait(key, now) for key in keys):
+                log.warning("too many wrong logins from %s; the next is looked at in %.0f s", address, wait)
+                return False
             good = await asyncio.to_thread(accounts.verify, account, password)
         for key in keys:
             if good:

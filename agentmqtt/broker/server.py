@@ -9,6 +9,7 @@ from typing import Self
 
 from agentmqtt.broker.activation import Inherited
 from agentmqtt.broker.bindings import Bindings
+from agentmqtt.broker.connection import Connection
 from agentmqtt.broker.engine import Engine
 from agentmqtt.broker.figures import Figures
 from agentmqtt.broker.limits import Address, BrokerSettings
@@ -19,6 +20,7 @@ from agentmqtt.broker.shell import Shell
 from agentmqtt.broker.store_keeper import StoreKeeper
 from agentmqtt.broker.wills import Kept, Wills
 from agentmqtt.errors import UsageError
+from agentmqtt.names import Topics
 from agentmqtt.store.base import Store
 
 _SWEEP = 30.0
@@ -87,6 +89,13 @@ class Broker:
 
     def _certificate_days(self) -> float | None:
         return None if self._listeners is None else self._listeners.certificate_days()
+
+    def may_see(self, client_id: str, workflow: str) -> bool:
+        """Whether the client that is connected under this ID may read the status of a run."""
+        session = self._engine.sessions.get(client_id)
+        link = session.link if session is not None else None
+        topic = Topics(self.settings.root).status(workflow)
+        return link is not None and (not isinstance(link, Connection) or link.may_read(topic))
 
     def transport(self) -> LocalTransport:
         """Connections to this broker without a socket. They may be made before `start`, so that nothing is missed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import secrets
 import time
 from pathlib import Path
@@ -17,6 +18,8 @@ ALGORITHM = "HS256"
 AUDIENCE = "agentmqtt"
 PLAUSIBLE = 1_735_689_600
 """2025-01-01: before it a clock has not been set, and no token can be judged."""
+ROLES = (Role.AGENT, Role.WATCHER, Role.OBSERVER)
+"""Those that are bound to workflows."""
 LONGEST = 366 * 86_400
 LEEWAY = 30
 
@@ -63,8 +66,10 @@ def read_key(path: Path, *, make: bool = False) -> bytes:
 
 
 def issue(key: bytes, subject: str, role: Role, workflows: tuple[str, ...], ttl: float, client: str = "") -> str:
-    """A token that ends in `ttl` seconds. Raises UsageError: longer than a year, or the clock is not set."""
+    """A token that ends in `ttl` seconds. Raises UsageError: longer than a year, another role, no clock."""
     now = int(time.time())
+    if role not in ROLES:
+        raise UsageError(f"a token cannot have the role {role}; only {', '.join(ROLES)}")
     if not 0 < ttl <= LONGEST:
         raise UsageError(f"a token of {ttl:g} s: give a time above 0 and at most 366 days")
     if now < PLAUSIBLE:
@@ -103,6 +108,8 @@ def verify(key: bytes, text: str) -> Token:
         if int(claims["exp"]) + LEEWAY < now:
             raise BadToken("it has ended")
         workflows = tuple(str(pattern) for pattern in claims["wf"])
+        if Role(claims["role"]) not in ROLES:
+            raise BadToken(f"it has the role {claims['role']}")
         return Token(
             str(claims["jti"]),
             str(claims["sub"]),
@@ -116,7 +123,9 @@ def verify(key: bytes, text: str) -> Token:
 
 
 def unverified(text: str) -> tuple[str, int]:
-    """ID and end of a token, for the list of revoked ones. Raises UsageError."""
+    """ID and end of a token, for the list of revoked ones; of an ID alone the end is the latest. Raises UsageError."""
+    if re.fullmatch(r"[0-9a-f]{16}", text):
+        return text, int(time.time()) + LONGEST
     try:
         claims = jwt.decode(text, options={"verify_signature": False})
         return str(claims["jti"]), int(claims["exp"])

@@ -88,13 +88,15 @@ def _making(app: typer.Typer, kind: Literal["user", "device"]) -> None:
         """Give an account another password. Who is connected with the old one is cut off."""
         from agentmqtt.broker import accounts
 
-        path = accounts_file(prepare(config, 0), file)
-        known = accounts.read(path)
-        account = _known(known, kind, name)
         password = _password(stdin=password_stdin)
-        changed = dataclasses.replace(account, hash=accounts.hash_password(password), revoked=False)
-        accounts.write(path, known.with_account(changed))
-        _tell(changed, None if password_stdin else password, machine=json)
+        digest = accounts.hash_password(password)
+
+        def changed(known: Accounts) -> Accounts:
+            account = _known(known, kind, name)
+            return known.with_account(dataclasses.replace(account, hash=digest, revoked=False))
+
+        after = accounts.edit(accounts_file(prepare(config, 0), file), changed)
+        _tell(after.by_name[name], None if password_stdin else password, machine=json)
 
 
 def _ending(app: typer.Typer, kind: str) -> None:
@@ -108,20 +110,21 @@ def _ending(app: typer.Typer, kind: str) -> None:
         """Remove an account. Its connections end within seconds; its sessions are forgotten."""
         from agentmqtt.broker import accounts
 
-        path = accounts_file(prepare(config, 0), file)
-        known = accounts.read(path)
-        _known(known, kind, name)
-        accounts.write(path, known.without(name))
+        def removed(known: Accounts) -> Accounts:
+            _known(known, kind, name)
+            return known.without(name)
+
+        accounts.edit(accounts_file(prepare(config, 0), file), removed)
 
     @app.command("revoke")
     def revoke(name: Name, file: File = None, config: Config = None) -> None:
         """Lock an account out, and keep its name from being used again."""
         from agentmqtt.broker import accounts
 
-        path = accounts_file(prepare(config, 0), file)
-        known = accounts.read(path)
-        account = _known(known, kind, name)
-        accounts.write(path, known.with_account(dataclasses.replace(account, revoked=True)))
+        def revoked(known: Accounts) -> Accounts:
+            return known.with_account(dataclasses.replace(_known(known, kind, name), revoked=True))
+
+        accounts.edit(accounts_file(prepare(config, 0), file), revoked)
 
 
 def _known(known: Accounts, kind: str, name: str) -> Account:
@@ -145,9 +148,6 @@ def _add(
 ) -> None:
     from agentmqtt.broker import accounts
 
-    known = accounts.read(path)
-    if name in known.by_name:
-        raise UsageError(f"there is an account {name!r} already; `agentmqtt {kind} passwd {name}` changes its password")
     password = "" if certificate and not password_stdin else _password(stdin=password_stdin)
     account = accounts.Account(
         name=accounts.check_name(name),
@@ -159,8 +159,15 @@ def _add(
         certificate=certificate,
         made=int(time.time()),
     )
-    accounts.write(path, known.with_account(account))
+    accounts.edit(path, lambda known: _with_new(known, kind, account))
     _tell(account, None if password_stdin else password or None, machine=machine)
+
+
+def _with_new(known: Accounts, kind: str, account: Account) -> Accounts:
+    name = account.name
+    if name in known.by_name:
+        raise UsageError(f"there is an account {name!r} already; `agentmqtt {kind} passwd {name}` changes its password")
+    return known.with_account(account)
 
 
 def role_of(name: str) -> Role:

@@ -88,7 +88,8 @@ async def _serve(settings: Settings, state: Path, bound: list[str]) -> None:
     logging.getLogger("agentmqtt.session").setLevel(logging.ERROR)  # the journal's link does not leave this process
     async with _store(state, make(settings), settings.commit_interval) as store, contextlib.AsyncExitStack() as stack:
         server = make(settings, store, bound, given)
-        journal = Journal(server.transport(), store, options=settings.journal_options(), alone=True)
+        options = settings.journal_options()
+        journal = Journal(server.transport(), store, options=options, alone=True, visible=server.may_see)
         await stack.enter_async_context(journal)  # before the sockets, so that it misses nothing
         async with server, stack.pop_all():  # and its end before theirs
             bound[:] = map(str, server.addresses)

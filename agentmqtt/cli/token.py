@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 from pathlib import Path
 from typing import Annotated
 
@@ -22,9 +23,11 @@ def token(
         list[str] | None, typer.Option("--workflow", metavar="PATTERN", help="What it may see; may be repeated.")
     ] = None,
     ttl: Annotated[str, typer.Option("--ttl", metavar="TIME", help="How long it counts: 90s, 15m, 1h, 7d.")] = "1h",
-    name: Annotated[str, typer.Option("--name", help="The user name that goes with it.")] = "guest",
+    name: Annotated[str, typer.Option("--name", help="The user name that goes with it.  [default: a new one]")] = "",
     client: Annotated[str, typer.Option("--client", metavar="ID", help="The only client ID that may use it.")] = "",
-    revoke: Annotated[str | None, typer.Option("--revoke", metavar="TOKEN", help="Make this token void.")] = None,
+    revoke: Annotated[
+        str | None, typer.Option("--revoke", metavar="TOKEN", help="Make this token, or that ID, void.")
+    ] = None,
     key: Annotated[Path | None, typer.Option("--key", metavar="FILE", help="The broker's token key.")] = None,
     accounts: Annotated[Path | None, typer.Option("--accounts", metavar="FILE", help="For --revoke.")] = None,
     config: Config = None,
@@ -41,6 +44,7 @@ def token(
         from agentmqtt.broker import tokens
     except ImportError as error:
         raise UsageError(f"tokens need {error.name}; install it with: pip install 'agentmqtt[broker]'") from error
+    name = name or f"guest-{secrets.token_hex(4)}"
     path = token_key_file(settings, key)
     text = tokens.issue(tokens.read_key(path, make=True), name, role_of(role), tuple(workflow), seconds(ttl), client)
     if json:
@@ -59,7 +63,7 @@ def _revoke(path: Path, text: str) -> None:
     from agentmqtt.broker import accounts, tokens
 
     id_, expires = tokens.unverified(text)
-    accounts.write(path, accounts.read(path).with_revoked_token(id_, expires))
+    accounts.edit(path, lambda known: known.with_revoked_token(id_, expires))
     say(f"token {id_} counts no more")
 
 

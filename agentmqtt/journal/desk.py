@@ -51,6 +51,7 @@ class Desk:
     """Takes deliveries one by one, in order, without waiting; `publish(topic, payload, retain)` sends.
 
     `closed` is true while the disk does not work: then nothing is decided and nothing answered.
+    `visible` says whether a client may know of a run: requests about no name carry no name that a broker could judge.
     """
 
     def __init__(self, shelf: Shelf, batch: Batch, publish: Publish, options: JournalOptions) -> None:
@@ -59,6 +60,7 @@ class Desk:
         self.audience = Audience(options.lease)
         self.clock = Clock()
         self.closed = False
+        self.visible: Callable[[str, str], bool] = lambda _client, _workflow: True
         self._sparing = Sparing(log)
         self.fetch: Callable[[str, Fetch], None] = lambda _client, _fetch: None
         self.tails: dict[str, float] = {}
@@ -172,11 +174,13 @@ class Desk:
         """Whether it was a request that a client makes on its own topic."""
         match request:
             case Watching(boot, conn, names):
-                self.audience.seen(client, boot, conn, names, self.clock.monotonic(), self.clock.now())
+                seen = [name for name in names if self.visible(client, name)]
+                self.audience.seen(client, boot, conn, seen, self.clock.monotonic(), self.clock.now())
             case Renew(boot, conn):
                 self._seen(client, boot, conn)
             case ListRuns():
-                self.answer(client, listing(self._shelf.ledgers, request))
+                found = listing(self._shelf.ledgers, request, lambda name: self.visible(client, name))
+                self.answer(client, found)
             case _:
                 return False
         return True

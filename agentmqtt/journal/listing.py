@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from agentmqtt.core.ledger import Ledger
 from agentmqtt.core.mailbox import Row as MailboxRow
@@ -13,9 +13,9 @@ from agentmqtt.types import CommandState, When
 MOST = 200
 
 
-def listing(ledgers: Mapping[str, Ledger], request: ListRuns) -> Listing:
-    """Runs after `request.after` in order of name, at most `request.limit` or 200."""
-    names = sorted(ledgers)
+def listing(ledgers: Mapping[str, Ledger], request: ListRuns, visible: Callable[[str], bool]) -> Listing:
+    """Runs that the asker may see after `request.after` in order of name, at most `request.limit` or 200."""
+    names = sorted(filter(visible, ledgers))
     start = bisect_right(names, request.after) if request.after else 0
     count = max(1, min(request.limit, MOST))
     page = names[start : start + count]

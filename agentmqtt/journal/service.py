@@ -39,6 +39,7 @@ class Journal:
         store: where channels are kept; the journal does not close it.
         options: bounds and intervals.
         alone: nobody else can be on this broker yet, so no living journal is looked for.
+        visible: whether a client may know of a run; by default every run is listed to everybody.
 
     Raises on entry:
         StoreError: the store cannot be read.
@@ -47,7 +48,13 @@ class Journal:
     """
 
     def __init__(
-        self, transport: Transport, store: Store, *, options: JournalOptions | None = None, alone: bool = False
+        self,
+        transport: Transport,
+        store: Store,
+        *,
+        options: JournalOptions | None = None,
+        alone: bool = False,
+        visible: Callable[[str, str], bool] | None = None,
     ) -> None:
         self.options: JournalOptions = options or JournalOptions()
         self._alone = alone
@@ -57,6 +64,8 @@ class Journal:
         self._shelf = Shelf(store, self.options)
         self._batch = Batch(store, self)
         self._desk = Desk(self._shelf, self._batch, self._publish, self.options)
+        if visible is not None:
+            self._desk.visible = visible
         self._history = History(self._shelf, self._batch, self.options, self._desk.answer)
         self._desk.fetch = self._history.ask
         self._retention = Retention(self._shelf, self.options)

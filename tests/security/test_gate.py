@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import logging
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import pytest
 
 import agentmqtt
 from agentmqtt.broker import accounts as acc
-from agentmqtt.broker import tokens
+from agentmqtt.broker import throttle, tokens
+from agentmqtt.broker.gate import VERIFIERS
 from agentmqtt.broker.rights import Role
 from agentmqtt.errors import LinkError, UsageError
 from agentmqtt.names import Topics
@@ -167,6 +169,72 @@ async def test_wrong_logins_are_slowed_down_and_right_ones_elsewhere_are_not(
         assert await (await place.login("ann")).packet() == ACCEPTED  # it was right before: nobody can lock it out
 
 
+async def test_many_wrong_logins_at_once_are_no_way_around_the_throttle(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.account("ann")
+    checked: list[str] = []
+
+    def verify(account: Any, password: str) -> bool:
+        checked.append(password)
+        return False
+
+    monkeypatch.setattr(acc, "verify", verify)
+    async with place.running():
+        callers = [await place.login("ann", f"wrong {n}") for n in range(30)]
+        assert [await caller.packet() for caller in callers] == [BAD_LOGIN] * 30
+    assert len(checked) <= throttle.FREE + VERIFIERS
+
+
+async def test_a_gate_that_was_closed_stays_closed(place: Place) -> None:
+    place.account("ann")
+    async with place.running():
+        acc.edit(place.file, lambda known: known.without("ann"))
+        place.broker.reload()
+        assert await (await place.login(None, None)).packet() == NOT_AUTHORISED
+        place.file.unlink()
+        place.broker.reload()
+        assert await (await place.login(None, None)).packet() == NOT_AUTHORISED
+
+
+async def test_a_login_lists_only_the_runs_that_it_may_see(place: Place) -> None:
+    from agentmqtt.journal import Journal
+    from agentmqtt.store.memory import MemoryStore
+
+    place.account("bot", role=Role.AGENT)
+    place.account("ann", workflows=("a*",))
+    async with asyncio.timeout(LIMIT), place.running():
+        url, see = str(place.broker.addresses[0]), place.broker.may_see
+        journal = Journal(place.broker.transport(), MemoryStore(), alone=True, visible=see)
+        bot = agentmqtt.connect(url, state=":memory:", username="bot", password=PASSWORD)
+        ann = agentmqtt.connect(url, state=":memory:", username="ann", password=PASSWORD)
+        async with journal, bot as bot, ann as ann:
+            for name in ("a1", "b", "a2"):
+                async with bot.own(name) as run:
+                    await run.end()
+            assert [row.workflow async for row in ann.runs()] == ["a1", "a2"]
+            assert [row.workflow async for row in bot.runs()] == ["a1", "a2", "b"]
+
+
+def test_an_account_of_odd_types_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    for fields in ('"workflows": "a*"', '"workflows": [1]', '"workflows": [], "revoked": "no"', '"hash": 3'):
+        path.write_text(f'{{"v": 1, "accounts": {{"ann": {{"role": "watcher", {fields}}}}}}}')
+        with pytest.raises(UsageError, match="is damaged"):
+            acc.read(path)
+
+
+def test_two_who_edit_at_once_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+
+    def add(n: int) -> None:
+        acc.edit(path, lambda known: known.with_account(acc.Account(name=f"u{n}")))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(add, range(16)))
+    assert len(acc.read(path).by_name) == 16
+
+
 # ---- tokens
 
 
@@ -230,6 +298,10 @@ def test_only_our_algorithm_and_key_count(tmp_path: Path) -> None:
         jwt.encode(good | {"role": "king"}, key, "HS256"),
         jwt.encode(good | {"exp": int(time.time()) - 100}, key, "HS256"),
     ]
+    for role in (Role.ADMIN, Role.JOURNAL, Role.NONE):
+        with pytest.raises(UsageError, match="cannot have the role"):
+            tokens.issue(key, "g", role, ("*",), 60)
+        forged.append(jwt.encode(good | {"role": role.value}, key, "HS256"))
     for text in forged:
         with pytest.raises(tokens.BadToken):
             tokens.verify(key, text)
