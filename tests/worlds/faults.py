@@ -296,4 +296,10 @@ FAULTS = (
         "if self.inc != NO_INC or self.position != ORIGIN or self._at_end or",
         profile="amnesia",
     ),
+    Fault(
+        "a lost store knows a disk and sends it away",
+        "ledger",
+        "return self._resumes(claim, cut, 0) if self._known(claim) else free",
+        "return free and not self._known(claim)",
+    ),
 )

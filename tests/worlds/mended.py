@@ -84,12 +84,6 @@ ONCE = (
         profile="withdraw",
     ),
     Fault(
-        "a lost store knows a disk and sends it away",
-        "ledger",
-        "return self._resumes(claim, cut, 0) if self._known(claim) else free",
-        "return free and not self._known(claim)",
-    ),
-    Fault(
         "a withdraw to what is not yet stored is asked for",
         "writer",
         "        if isinstance(intent, Position) and intent > self.stored:\n            return None\n",
